@@ -1,0 +1,80 @@
+"""What can go wrong with what a user gave, as a tree. Every error says what, why and what to do.
+
+PlannerError
+├── UnreadableFigure        a figure such as "400 Gbit/s" that cannot be read
+├── UnknownPreset           a catalogue name that is not known; names the nearest
+├── UnsupportedArchitecture a model that the planner has no layers for; names the field
+├── BadInput                all problems of one input at once
+├── NewerFormat             a case file written by a newer version
+└── MissingDependency       this machine lacks something; says the line that installs it
+
+An impossible plan is not an error: it is an answer (see planner.rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input: where it is, what is wrong, and the nearest valid value."""
+
+    field: str
+    problem: str
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        hint = f" Nearest valid value: {self.nearest}." if self.nearest else ""
+        return f"{self.field}: {self.problem}{hint}"
+
+    def to_dict(self) -> dict[str, str | None]:
+        return {"field": self.field, "problem": self.problem, "nearest": self.nearest}
+
+
+class PlannerError(Exception):
+    """The base of everything the planner raises on purpose; carries a list of problems."""
+
+    def __init__(self, problems: Iterable[Problem] | Problem):
+        self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(str(p) for p in self.problems))
+
+
+class UnreadableFigure(PlannerError):
+    """A figure with a unit that cannot be read."""
+
+
+class UnknownPreset(PlannerError):
+    """A name that the catalogue does not hold."""
+
+
+class UnsupportedArchitecture(PlannerError):
+    """A model description that the planner has no layers for."""
+
+
+class BadInput(PlannerError):
+    """Every problem of one input, collected before anything was raised."""
+
+
+class NewerFormat(PlannerError):
+    """A file that a newer version of the planner wrote."""
+
+
+class MissingDependency(PlannerError):
+    """Something the command needs is missing on this machine."""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice spelled most like `word`, or None when nothing is close."""
+    found = get_close_matches(word.lower(), {c.lower(): c for c in choices}, n=1, cutoff=0.4)
+    return next((c for c in choices if found and c.lower() == found[0]), None)
+
+
+def unknown(field: str, word: str, choices: Iterable[str]) -> UnknownPreset:
+    """The error for a name that is not among `choices`."""
+    known = sorted(choices)
+    close = nearest(word, known)
+    listed = close or ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
+    return UnknownPreset(Problem(field, f"{word!r} is not known.", listed))

@@ -1,0 +1,181 @@
+"""Numbers that remember where they come from.
+
+A `Quantity` has a name, a value, a unit, and the formula and inputs that made it. It has no operators:
+the only ways to make one are `given` (a fact or a choice, with its source or reason), a `@formula`,
+`total` and `largest`. The value is a number or a NumPy array, so the same call serves one case and a search.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Union
+
+import numpy as np
+
+Number = Union[int, float, np.ndarray]
+Like = Union["Quantity", int, float, np.ndarray]
+
+#: every formula of the product by its name
+FORMULAS: dict[str, Formula] = {}
+
+
+class Quantity:
+    """A value with a name, a unit and a history. Build it by `given`, a formula, `total` or `largest`."""
+
+    __slots__ = ("because", "formula", "inputs", "name", "source", "unit", "value")
+
+    def __init__(
+        self,
+        name: str,
+        value: Number,
+        unit: str,
+        inputs: dict[str, Like] | None = None,
+        formula: Formula | str | None = None,
+        source: str | None = None,
+        because: str | None = None,
+    ):
+        self.name = name
+        self.value = value
+        self.unit = unit
+        self.inputs = inputs or {}
+        self.formula = formula
+        self.source = source
+        self.because = because
+
+    def __repr__(self) -> str:
+        return f"<{self.name} = {self.value} {self.unit}>"
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+def value_of(like: Like) -> Number:
+    """The bare number or array of a Quantity or of a number."""
+    return like.value if isinstance(like, Quantity) else like
+
+
+def given(
+    value: Like, unit: str, name: str, source: str | None = None, because: str | None = None
+) -> Quantity:
+    """A fact with its source, or a choice with its reason."""
+    return Quantity(name, value_of(value), unit, {}, None, source, because)
+
+
+class Formula:
+    """A pure function of named numbers, with the unit of its result and the work it comes from."""
+
+    __slots__ = ("__doc__", "__wrapped__", "function", "name", "parameters", "source", "unit")
+
+    def __init__(self, function: Callable[..., Any], unit: str, source: str):
+        self.function = function
+        self.__wrapped__ = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self.unit = unit
+        self.source = source
+        self.parameters = tuple(inspect.signature(function).parameters)
+
+    def __call__(self, called: str | None = None, because: str | None = None, **inputs: Like) -> Quantity:
+        bare = {k: v.value if isinstance(v, Quantity) else v for k, v in inputs.items()}
+        return Quantity(
+            called or self.name, self.function(**bare), self.unit, inputs, self, self.source, because
+        )
+
+    def __repr__(self) -> str:
+        return f"<formula {self.name} [{self.unit}]>"
+
+
+def formula(unit: str, source: str) -> Callable[[Callable[..., Any]], Formula]:
+    """Declare a formula: the unit of its result and the key of its source in sources.toml."""
+
+    def declare(function: Callable[..., Any]) -> Formula:
+        made = Formula(function, unit, source)
+        if FORMULAS.setdefault(made.name, made).function.__module__ != function.__module__:
+            raise TypeError(f"two formulas are named {made.name}")
+        return made
+
+    return declare
+
+
+def _gather(parts: Iterable[Quantity]) -> dict[str, Like]:
+    """Parts by name; a name that occurs again is numbered, so that no part is lost."""
+    named: dict[str, Like] = {}
+    for part in parts:
+        name, again = part.name, 2
+        while name in named:
+            name, again = f"{part.name} ({again})", again + 1
+        named[name] = part
+    return named
+
+
+def total(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
+    """The sum of parts of one unit."""
+    named = _gather(parts)
+    values = [value_of(p) for p in named.values()]
+    return Quantity(name, functools.reduce(lambda a, b: a + b, values), _unit(named), named, "total", None, because)
+
+
+def largest(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
+    """The largest of parts of one unit, element by element where they are arrays."""
+    named = _gather(parts)
+    values = [value_of(p) for p in named.values()]
+    return Quantity(name, functools.reduce(maximum, values), _unit(named), named, "largest", None, because)
+
+
+def binding(quantity: Quantity) -> Quantity:
+    """Of a `largest`, the part that set it (the first, when several do). Single values only."""
+    return max(quantity.inputs.values(), key=lambda part: float(value_of(part)))  # type: ignore[return-value]
+
+
+def _unit(named: dict[str, Like]) -> str:
+    units = {p.unit for p in named.values() if isinstance(p, Quantity)}
+    if len(units) != 1:
+        raise TypeError(f"parts of different units: {sorted(units)} in {list(named)}")
+    return units.pop()
+
+
+# The functions a formula may use, each for a number or an array. On single numbers they stay out of NumPy,
+# which costs a microsecond a call.
+
+
+def _single(*values: Number) -> bool:
+    return not any(isinstance(v, np.ndarray) for v in values)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two."""
+    return (a if a >= b else b) if _single(a, b) else np.maximum(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of two."""
+    return (a if a <= b else b) if _single(a, b) else np.minimum(a, b)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where the condition holds, else `b`."""
+    return (a if condition else b) if _single(condition, a, b) else np.where(condition, a, b)
+
+
+def ceil(a: Any) -> Any:
+    """The next whole number."""
+    return float(-(-a // 1)) if _single(a) else np.ceil(a)
+
+
+def sqrt(a: Any) -> Any:
+    """The square root."""
+    return float(a**0.5) if _single(a) else np.sqrt(a)
+
+
+def log2(a: Any) -> Any:
+    """The logarithm to the base 2."""
+    return float(np.log2(a)) if _single(a) else np.log2(a)
+
+
+def pick(choice: Any, table: dict[str, float]) -> Any:
+    """A name looked up in a small table; an array of names gives an array of numbers."""
+    if isinstance(choice, str):
+        return table[choice]
+    return np.array([table[str(name)] for name in np.ravel(choice)]).reshape(np.shape(choice))
