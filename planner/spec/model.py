@@ -1,0 +1,116 @@
+"""A transformer as its shape: what decides parameters, saved tensors and matrix products, and nothing else.
+
+Shapes are whole numbers or arrays of them, so that a search over depth or width uses the same description.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+Count = int | np.ndarray
+
+NormKind = Literal["rms", "layer", "layer-plain"]
+Placement = Literal["pre", "post", "sandwich", "parallel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """How a block normalises.
+
+    kind        rms, layer (mean and variance, weight and bias), layer-plain (no parameters, OLMo 1)
+    placement   pre (Llama, GPT-2), post (after the block, OLMo 2), sandwich (both, Gemma 2 and 3),
+                parallel (attention and MLP read norms of the same input, NeoX)
+    upcast_kept width in which composed code keeps the normalised tensor for the weight's gradient:
+                "input" (Llama: back in the input's dtype) or "fp32" (Gemma, OLMo 2)
+    """
+
+    kind: NormKind = "rms"
+    placement: Placement = "pre"
+    upcast_kept: Literal["input", "fp32"] = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Grouped-query attention. Head counts in heads, `head_dim` in channels.
+
+    qk_norm     None, "head" (a norm over each head's channels) or "full" (over the whole width, OLMo 2)
+    fused_qkv   one projection; the value is then a view that keeps the whole projection alive
+    rope        rotary positions are applied to query and key (new tensors)
+    window      sliding window in tokens on some layers, or None
+    softcap     the scores pass through a soft cap (Gemma 2)
+    """
+
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    kind: Literal["gqa"] = "gqa"
+    qkv_bias: bool = False
+    out_bias: bool = False
+    qk_norm: Literal["head", "full"] | None = None
+    fused_qkv: bool = False
+    rope: bool = True
+    window: int | None = None
+    softcap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mlp:
+    """The feed-forward half of a block; for a mixture of experts `ffn` is the width of one expert.
+
+    activation  silu, gelu (one fused op, exact or tanh), gelu_composed (GPT-2's gelu_new, five tensors), relu2
+    fused_gate_up  gate and up are one projection
+    """
+
+    ffn: Count
+    kind: Literal["dense", "moe"] = "dense"
+    gated: bool = True
+    activation: Literal["silu", "gelu", "gelu_composed", "relu"] = "silu"
+    bias: bool = False
+    fused_gate_up: bool = False
+    experts: Count = 1
+    experts_per_token: Count = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """`count` equal layers in a row."""
+
+    count: Count
+    attention: Attention
+    mlp: Mlp
+    norm: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A decoder: embedding, groups of layers, final norm, head.
+
+    vocab           rows of the embedding as stored (padded where the publisher padded it)
+    max_positions   tokens the model is declared for; learned positions are a table of that length
+    dropout         residual and embedding dropout probability the configuration states (0 switches masks off)
+    attention_dropout  the same for attention probabilities
+    config          the configuration it was read from, as published; empty for a model made from a size
+    """
+
+    name: str
+    family: str
+    hidden: Count
+    groups: tuple[LayerGroup, ...]
+    vocab: Count
+    tied: bool
+    max_positions: int
+    position: Literal["rope", "learned", "none"] = "rope"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    head_bias: bool = False
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    config: Any = None
+
+    @property
+    def layers(self) -> Count:
+        """How many layers, all groups together."""
+        return sum(group.count for group in self.groups)
