@@ -66,8 +66,6 @@ def given(
 class Formula:
     """A pure function of named numbers, with the unit of its result and the work it comes from."""
 
-    __slots__ = ("__doc__", "__wrapped__", "function", "name", "parameters", "source", "unit")
-
     def __init__(self, function: Callable[..., Any], unit: str, source: str):
         self.function = function
         self.__wrapped__ = function

@@ -41,6 +41,7 @@ class Attention:
     rope        rotary positions are applied to query and key (new tensors)
     window      sliding window in tokens on some layers, or None
     softcap     the scores pass through a soft cap (Gemma 2)
+    softmax_upcast  the model's own (eager) code runs the softmax in fp32; GPT-2 does not
     """
 
     heads: Count
@@ -54,6 +55,7 @@ class Attention:
     rope: bool = True
     window: int | None = None
     softcap: bool = False
+    softmax_upcast: bool = True
 
 
 @dataclass(frozen=True, slots=True)

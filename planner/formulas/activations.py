@@ -1,0 +1,169 @@
+"""What autograd keeps between the forward and the backward, in bytes a token and in bytes a micro-batch."""
+
+from planner.quantity import ceil, formula, maximum, minimum, where
+
+
+@formula("B/token", source="saved-tensor-traces")
+def kept(channels, width):
+    """One saved tensor of `channels` numbers a token, `width` bytes each. Rounding to 512 B is left out (< 0.01 %)."""
+    return channels * width
+
+
+@formula("B/token", source="saved-tensor-traces")
+def reader_copies(channels, width, autocast, readers):
+    """The input of `readers` linears: one tensor, or under autocast one low-precision cast for each reader."""
+    return channels * width * (1 + autocast * (readers - 1))
+
+
+@formula("B/token", source="saved-tensor-traces")
+def scores_kept(heads, seq_len, width):
+    """One attention matrix: every token against every token of its sequence, in every head."""
+    return heads * seq_len * width
+
+
+@formula("B/token", source="dao2023-flash2")
+def logsumexp_kept(heads, width, seq_len, block):
+    """The softmax statistics a fused attention keeps; the memory-efficient backend pads the sequence to `block`."""
+    return heads * width * ceil(seq_len / block) * block / seq_len
+
+
+@formula("B/element", source="saved-tensor-traces")
+def upcast_width(width, autocast, upcast):
+    """Width of a tensor that composed code keeps in fp32 where autocast runs the operation in fp32."""
+    return where(autocast, upcast, width)
+
+
+@formula("B/element", source="saved-tensor-traces")
+def copy_width(width, upcast):
+    """Width of the low-precision copy beside an fp32 softmax; none where everything is fp32."""
+    return where(width < upcast, width, 0 * width)
+
+
+@formula("B/element", source="saved-tensor-traces")
+def pick_by_mode(act_width, autocast, low, mixed, full):
+    """One of three traced widths: 16-bit throughout, autocast, or fp32 throughout."""
+    return where(autocast, mixed, where(act_width < 4, low, full))
+
+
+@formula("B/token", source="hf-moe-traces")
+def router_kept(experts, experts_per_token, expert_width, index_width, fixed):
+    """Router softmax and routing indices of a dropless mixture of experts."""
+    return experts * expert_width + experts_per_token * index_width + fixed
+
+
+@formula("channel", source="mixtral2024")
+def routed_channels(channels, experts_per_token):
+    """Channels of all routed copies of a token."""
+    return channels * experts_per_token
+
+
+@formula("B/token", source="saved-tensor-traces")
+def input_kept_apart(channels, stream_width, upcast_width):
+    """A layer's own input, where the saved fp32 upcast is another tensor (16-bit stream); 0 where it is the same."""
+    return where(stream_width < upcast_width, channels * stream_width, 0 * channels)
+
+
+@formula("B/token", source="chen2016-checkpointing")
+def checkpoint_kept(channels, stream_width):
+    """What full checkpointing keeps of a layer: its input, in the dtype of the residual stream."""
+    return channels * stream_width
+
+
+@formula("1", source="shoeybi2022-sequence-parallel")
+def sequence_ways(tp, sequence_parallel):
+    """Ranks over which norms, dropout and the residual are split: tp with sequence parallelism, else 1."""
+    return where(sequence_parallel, tp, 1)
+
+
+@formula("token", source="definition")
+def local_tokens(micro_batch, seq_len, cp):
+    """Tokens of one micro-batch on one GPU."""
+    return micro_batch * seq_len / cp
+
+
+@formula("B", source="definition")
+def microbatch_bytes(tokens, per_token):
+    """Bytes of one micro-batch."""
+    return tokens * per_token
+
+
+@formula("B", source="chen2016-checkpointing")
+def whole_layers_kept(tokens, per_token, layers):
+    """Saved tensors of layers that are not checkpointed."""
+    return tokens * per_token * layers
+
+
+@formula("B", source="narayanan2021")
+def waiting_kept(bytes_each, in_flight):
+    """Saved tensors of the micro-batches that wait in the pipeline besides the one at work."""
+    return bytes_each * (in_flight - 1)
+
+
+@formula("microbatch", source="narayanan2021")
+def in_flight_1f1b(pp, stage, microbatches):
+    """Micro-batches whose activations a stage holds at once under 1F1B (stage counts from 0)."""
+    return minimum(microbatches, pp - stage)
+
+
+@formula("layer", source="definition")
+def other_layers(layers, done):
+    """Layers before the one at work whose saved tensors are still alive."""
+    return maximum(layers - done - 1, 0)
+
+
+@formula("layer", source="chen2016-checkpointing")
+def checkpoint_regions(layers, every):
+    """Regions of `every` layers, each of which keeps its input."""
+    return ceil(layers / every)
+
+
+@formula("B", source="hf-rope")
+def rope_tables(seq_len, head_dim, width, tables):
+    """Cosine and sine tables, shared by all layers."""
+    return seq_len * head_dim * width * tables
+
+
+@formula("B", source="definition")
+def token_ids(tokens, width):
+    """Input ids."""
+    return tokens * width
+
+
+@formula("B", source="chen2016-checkpointing")
+def kept_after_forward(saved, input, layers, regions, recomputed):
+    """Saved tensors of all layers of one micro-batch, or only the inputs of the regions that will be recomputed."""
+    return where(recomputed, input * regions, saved * layers)
+
+
+@formula("B", source="chen2016-checkpointing")
+def kept_in_backward(saved, input, layers, done, every, recomputed):
+    """What the layers besides the one at work still keep, `done` layers into the backward.
+
+    Recomputed regions of `every` layers: inputs of the regions not yet reached, and the other layers of this one.
+    """
+    waiting = maximum(ceil((layers - done) / every) - 1, 0)
+    return where(
+        recomputed,
+        input * waiting + saved * maximum(minimum(every, layers) - 1, 0),
+        saved * maximum(layers - done - 1, 0),
+    )
+
+
+@formula("B", source="torch-autocast")
+def whole_copies(size, layers):
+    """Autocast's weight copies of all layers: they pile up until the forward leaves the autocast context."""
+    return size * layers
+
+
+@formula("B", source="torch-autocast")
+def copies_at_loss(size, layers, recomputed):
+    """Weight copies still saved when the loss runs backward: none where layers are recomputed."""
+    return where(recomputed, 0 * size, size * layers)
+
+
+@formula("layer", source="definition")
+def layers_done(layers, place):
+    """Layers already done at a place in the backward: 0, 1, all but two, all but one."""
+    last = maximum(layers - 1, 0)
+    near = where(place < 1, 0 * last, minimum(last, 0 * last + 1))
+    return where(place < 2, near, maximum(last - (3 - place), 0))

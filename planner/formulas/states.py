@@ -1,0 +1,45 @@
+"""Weights, gradients and optimizer states in bytes on one rank."""
+
+from planner.quantity import formula, where
+
+
+@formula("B", source="rajbhandari2019")
+def state_bytes(params, param_width, ways):
+    """Weights, gradients or optimizer states; `ways` is 1 unless the ZeRO stage shards them."""
+    return params * param_width / ways
+
+
+@formula("1", source="rajbhandari2019")
+def ways_at(zero, stage, dp_shard):
+    """Ranks that share a state: dp_shard where the ZeRO stage reaches it, else 1."""
+    return where(zero >= stage, dp_shard, 1)
+
+
+@formula("B/param", source="kingma2015-adam")
+def optimizer_width(states, state_width):
+    """Bytes of optimizer state for each trained parameter."""
+    return states * state_width
+
+
+@formula("B", source="shazeer2018-adafactor")
+def factored_states(sums, width, ways):
+    """Adafactor without momentum: one number for each row and each column of a matrix."""
+    return sums * width / ways
+
+
+@formula("B", source="torch-ddp")
+def ddp_buckets(params, param_width, replicas):
+    """DDP's gradient buckets, a second copy of the gradients (gradient_as_bucket_view=False)."""
+    return where(replicas > 1, params * param_width, 0 * params * param_width)
+
+
+@formula("B", source="definition")
+def on_gpu(size, offloaded):
+    """What stays on the GPU of something that may be offloaded."""
+    return where(offloaded, 0 * size, size)
+
+
+@formula("B", source="definition")
+def on_host(size, offloaded):
+    """What goes to host memory of something that may be offloaded."""
+    return where(offloaded, size, 0 * size)

@@ -1,0 +1,166 @@
+"""What lives only for a moment: gathered weights, gradients in flight, the loss, buckets, optimizer temporaries."""
+
+from planner.quantity import ceil, formula, log2, maximum, minimum, where
+
+
+@formula("B", source="fsdp2-traces")
+def gathered(params, param_width):
+    """Whole weights of an FSDP group in the compute dtype, while it is gathered."""
+    return params * param_width
+
+
+@formula("B", source="fsdp2-traces")
+def prefetched(size, layers, done):
+    """The next layer's gathered weights; nothing is left to prefetch at the last layer of the backward."""
+    return where(done < layers - 1, size, 0 * size)
+
+
+@formula("B", source="fsdp2-traces")
+def reduce_input(size, done):
+    """The previous layer's gradients on their way into the reduce-scatter; none before the first."""
+    return where(done > 0, size, 0 * size)
+
+
+@formula("B", source="fsdp2-traces")
+def still_gathered(size, layers, done, reshard):
+    """Layers that stay gathered after the forward when FSDP does not reshard (the one at work apart)."""
+    return where(reshard, 0 * size, size * maximum(layers - done - 1, 0))
+
+
+@formula("B", source="definition")
+def gradients_so_far(size_each, layers, done, carried):
+    """Gradients of the layers already done; of all layers when earlier micro-batches left theirs."""
+    return size_each * where(carried, layers, done)
+
+
+@formula("B", source="definition")
+def if_carried(size, carried):
+    """Gradients that exist before this backward: from earlier micro-batches, or in a persistent buffer."""
+    return where(carried, size, 0 * size)
+
+
+@formula("B", source="torch-autograd")
+def new_gradient(params, param_width, carried, largest_params, fused_wgrad):
+    """Weight gradients of the layer at work; beside a carried buffer only the one that is being added to it."""
+    fresh = where(fused_wgrad, 0 * largest_params, minimum(largest_params, params))
+    return where(carried, fresh, params) * param_width
+
+
+@formula("1", source="definition")
+def gradients_carried(accumulation, persistent):
+    """Whether gradients exist before a backward begins."""
+    return where(accumulation > 1, 1, persistent)
+
+
+@formula("B", source="saved-tensor-traces")
+def logits_bytes(tokens, vocab, logit_width, tp):
+    """The loss over whole logits: `logit_width` bytes for each token and vocabulary entry."""
+    return tokens * vocab * logit_width / tp
+
+
+@formula("B", source="torchtitan-chunked-loss")
+def chunk_logits(tokens, vocab, logit_width, chunks, tp):
+    """The loss of one chunk of tokens at a time."""
+    return ceil(tokens / chunks) * vocab * logit_width / tp
+
+
+@formula("token", source="liger-flce")
+def liger_rows(tokens, vocab, hidden):
+    """Tokens of one chunk of Liger's fused linear cross entropy: the next power of two of tokens over ceil(V/h)."""
+    return minimum(2 ** ceil(log2(maximum(ceil(tokens / ceil(vocab / hidden)), 1))), tokens)
+
+
+@formula("B", source="torch-autocast")
+def weight_copies(params, act_width, autocast):
+    """Low-precision copies of weights that autocast keeps until the forward or the layer's backward is over."""
+    return params * act_width * autocast
+
+
+@formula("B", source="torch-autocast")
+def all_weight_copies(size, layers, done, recomputed):
+    """Copies of the layers before the one at work; where layers are recomputed, copies are remade one at a time."""
+    return where(recomputed, 0 * size, size * maximum(layers - done - 1, 0))
+
+
+@formula("B", source="torch-embedding-backward")
+def embedding_sort(tokens, width):
+    """Index buffers of the embedding's backward."""
+    return tokens * width
+
+
+@formula("B", source="saved-tensor-traces")
+def tied_gradients(params, param_width, tied):
+    """Tied weights: the head's gradient, the embedding's and their sum exist at once."""
+    return where(tied, 2, 0) * params * param_width
+
+
+@formula("B", source="fsdp2-traces")
+def tied_embedding_gradients(params, param_width, tied):
+    """The embedding's gradient before it is reduced; beside it the head's, where the two share their weights."""
+    return where(tied, 2, 1) * params * param_width
+
+
+@formula("B", source="torch-optimizer")
+def foreach_copy(params, param_width, ways):
+    """foreach AdamW: one extra tensor list, as large as the local parameters."""
+    return params * param_width / ways
+
+
+@formula("B", source="torch-optimizer")
+def forloop_copies(largest_params, param_width, copies, ways):
+    """A loop over parameters: temporaries of the largest one."""
+    return copies * largest_params * param_width / ways
+
+
+@formula("B", source="deepspeed-source")
+def buckets(elements, width, copies, params):
+    """Communication buckets; never larger than all gradients."""
+    return minimum(elements, params) * width * copies
+
+
+@formula("B", source="deepspeed-source")
+def live_parameters(layer_params, live_elements, prefetch_elements, param_width, params):
+    """ZeRO-3: gathered weights that are alive at once: the layer at work and what is prefetched or about to be reused."""
+    return minimum(maximum(layer_params + prefetch_elements, live_elements), params) * param_width
+
+
+@formula("B", source="deepspeed-source")
+def fp32_gradient_slice(params, ways, slice_elements, width):
+    """The optimizer step works through slices and holds an fp32 copy of the slice's gradients."""
+    return minimum(params / ways, slice_elements) * width
+
+
+@formula("B", source="transformer-engine-source")
+def dummy_wgrads(params, width):
+    """One cached placeholder weight gradient for each distinct weight shape."""
+    return params * width
+
+
+@formula("B", source="fsdp2-traces")
+def unless_unsharded(size, reshard):
+    """Prefetching happens only where layers were resharded after the forward."""
+    return where(reshard, size, 0 * size)
+
+
+@formula("B", source="rajbhandari2019")
+def where_sharded(size, zero, stage):
+    """Bytes that exist only where the ZeRO stage shards the weights."""
+    return where(zero >= stage, size, 0 * size)
+
+
+@formula("B", source="torch-autograd")
+def unless_carried(size, carried):
+    """A gradient of its own, unless a buffer that already exists takes it."""
+    return where(carried, 0 * size, size)
+
+
+@formula("1", source="torch-autograd")
+def adds_into_buffer(carried, sharded):
+    """1 where a new gradient is added into a whole buffer; sharded gradients are reduced as they are made."""
+    return where(sharded > 1, 0, carried)
+
+
+@formula("B", source="fsdp2-traces")
+def larger_if_carried(size, all_gradients, carried):
+    """Sharded gradients made so far, or all of them where earlier micro-batches left theirs."""
+    return where(carried, all_gradients, size)

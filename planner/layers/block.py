@@ -1,0 +1,67 @@
+"""One layer, put together: its weights, and its operations in forward order."""
+
+from __future__ import annotations
+
+from planner.formulas import activations as A
+from planner.layers import attention_gqa, mlp
+from planner.layers import norm as N
+from planner.layers.ops import FP32, Op, Storage, Weight
+from planner.quantity import Like, Quantity
+from planner.spec.model import LayerGroup
+
+
+def weights(group: LayerGroup, hidden: Like) -> tuple[Weight, ...]:
+    """Every parameter tensor of one layer."""
+    names = {"post": 2, "sandwich": 4}.get(group.norm.placement, 2)
+    norms = [w for i in range(names) for w in N.weights(group.norm, f"norm{i}", hidden)]
+    qk: tuple[Weight, ...] = ()
+    a = group.attention
+    if a.qk_norm:
+        qk = N.qk_op(group.norm, a.qk_norm, a.heads, a.kv_heads, a.head_dim, Storage(2, 2, 0)).weights
+    return (*norms, *attention_gqa.weights(a, hidden), *qk, *mlp.weights(group.mlp, hidden))
+
+
+def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[Op]:
+    """The layer's operations in forward order."""
+    norm, attn, ff = group.norm, group.attention, group.mlp
+    core = attention_gqa.ops(attn, norm, hidden, seq_len, store)
+    feed = mlp.ops(ff, hidden, store)
+    before, after = attention_gqa.readers(attn), mlp.readers(ff)
+    match norm.placement:
+        case "pre":
+            first = N.op(norm, "norm1", hidden, store, before, FP32)
+            second = N.op(norm, "norm2", hidden, store, after, store.stream)
+            return [first, *core, second, *feed]
+        case "parallel":
+            first = N.op(norm, "norm1", hidden, store, before, FP32)
+            second = N.op(norm, "norm2", hidden, store, after, store.stream)
+            shared = Op(second.name, second.weights, second.saved[1:], second.working)
+            return [first, shared, *core, *feed]
+        case "post":
+            return [
+                Op("attention_input", (), N.outputs("attention_input", hidden, hidden, store, before)),
+                *core,
+                N.op(norm, "norm1", hidden, store, (), FP32),
+                Op("mlp_input", (), N.outputs("mlp_input", hidden, hidden, store, after)),
+                *feed,
+                N.op(norm, "norm2", hidden, store, (), store.stream),
+            ]
+        case "sandwich":
+            return [
+                N.op(norm, "norm1", hidden, store, before, FP32),
+                *core,
+                N.op(norm, "norm2", hidden, store, (), FP32),
+                N.op(norm, "norm3", hidden, store, after, store.stream),
+                *feed,
+                N.op(norm, "norm4", hidden, store, (), store.stream),
+            ]
+
+
+def own_input(group: LayerGroup, hidden: Like, store: Storage) -> Quantity:
+    """The layer's input, B/token, where none of the layer's saved tensors is that very tensor."""
+    composed = group.norm.kind == "layer-plain" or (
+        group.norm.kind == "rms" and store.norm_kernels == "composed" and group.norm.placement != "post"
+    )
+    return A.input_kept_apart(
+        called="layer_input", channels=hidden, stream_width=store.stream, upcast_width=FP32 if composed else 0
+    )

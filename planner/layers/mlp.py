@@ -1,0 +1,114 @@
+"""The feed-forward half of a block: dense or a dropless mixture of experts, gated or not, composed or fused."""
+
+from __future__ import annotations
+
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
+from planner.layers.ops import FP32, Op, Storage, Weight, adapter_input, dropout_mask, rank_channels
+from planner.quantity import Like, Quantity, given
+from planner.spec.model import Mlp
+
+#: bytes an element of f that composed tanh-GELU holds at the heaviest instant of its backward, traced (GPT-2)
+COMPOSED_GELU_WORKING = {"16-bit": 14, "autocast": 26, "fp32": 28}
+
+
+def weights(mlp: Mlp, hidden: Like) -> tuple[Weight, ...]:
+    """Router, gate, up and down projections with their biases, `copies` times for experts."""
+    router = (Weight("router", hidden, mlp.experts, split=False),) if mlp.kind == "moe" else ()
+    if not mlp.gated:
+        into: tuple[Weight, ...] = (Weight("up", hidden, mlp.ffn, mlp.experts),)
+    elif mlp.fused_gate_up:
+        both = P.head_width(called="gate_up_width", heads=2, head_dim=mlp.ffn)
+        into = (Weight("gate_up", hidden, both, mlp.experts),)
+    else:
+        into = (Weight("gate", hidden, mlp.ffn, mlp.experts), Weight("up", hidden, mlp.ffn, mlp.experts))
+    out = (Weight("down", mlp.ffn, hidden, mlp.experts),)
+    if mlp.bias:
+        into += tuple(Weight(f"{w.name}.bias", 1, w.cols, w.copies) for w in into)
+        out += (Weight("down.bias", 1, hidden, mlp.experts, split=False),)
+    return (*router, *into, *out)
+
+
+def readers(mlp: Mlp) -> tuple[str, ...]:
+    """The linears that read the norm's output."""
+    if mlp.gated and not mlp.fused_gate_up and mlp.kind == "dense":
+        return ("gate", "up")
+    return ("gate_up",) if mlp.gated else ("up",)
+
+
+def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
+    """Dispatch (experts), projections in, activation, projection out, in forward order."""
+    ws = weights(mlp, hidden)
+    into = tuple(w for w in ws if not w.name.startswith("down"))
+    out = tuple(w for w in ws if w.name.startswith("down"))
+    f = P.local_channels(called="ffn_channels", channels=mlp.ffn, tp=store.tp)
+    if mlp.kind == "moe":
+        f = A.routed_channels(called="routed_ffn", channels=f, experts_per_token=mlp.experts_per_token)
+    act = _gated(f, store) if mlp.gated else _plain(mlp, f, store)
+    routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
+    passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
+    last = Op("down", out, (*adapter_input("down", f, store), *rank_channels(("down",), store), *dropout_mask("mlp", hidden, store)))
+    both = P.head_width(called="gate_up_width", heads=2 if mlp.gated else 1, head_dim=f)
+    gradient = A.kept(called="mlp.gate_up_gradient", channels=both, width=store.act)
+    packed = mlp.kind == "moe" or mlp.fused_gate_up
+    working = (gradient, *passing) if packed else ()
+    first = Op("up", into, rank_channels((w.name for w in into), store), working, makes_own=True)
+    if mlp.kind == "moe":
+        return [_dispatch(mlp, routed, store), first, act, last, _combine(routed, store)]
+    return [first, act, last]
+
+
+def _gated(f: Quantity, store: Storage) -> Op:
+    """act(gate) x up. Composed code keeps four tensors of f, a fused kernel recomputes act(gate) and keeps three."""
+    names = ("gate", "activated", "up") if store.kernels == "composed" else ("gate", "up")
+    kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names]
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    gradients = [
+        A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in ("product", "activated", "up")
+    ]
+    return Op("activation", (), (*kept, *product), (*kept, *gradients))
+
+
+def _plain(mlp: Mlp, f: Quantity, store: Storage) -> Op:
+    """An activation without a gate: one op keeps its input, composed tanh-GELU keeps four tensors."""
+    if mlp.activation == "gelu_composed" and store.kernels == "composed":
+        return _composed_gelu(f, store)
+    kept = [A.kept(called="mlp.up", channels=f, width=store.act)]
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    gradients = [A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in ("product", "up")]
+    return Op("activation", (), (*kept, *product), (*kept, *gradients))
+
+
+def _composed_gelu(f: Quantity, store: Storage) -> Op:
+    """gelu_new as Hugging Face writes it: the cube's input, 0.5 x, tanh, 1 + tanh; under autocast partly fp32."""
+    wide = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
+    parts = (("cube_input", wide), ("half_input", store.act), ("tanh", wide), ("one_plus_tanh", wide))
+    kept = [A.kept(called=f"mlp.{n}", channels=f, width=w) for n, w in parts]
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    mode = A.pick_by_mode(
+        called="mlp.composed_gelu_width",
+        act_width=store.act,
+        autocast=store.autocast,
+        low=COMPOSED_GELU_WORKING["16-bit"],
+        mixed=COMPOSED_GELU_WORKING["autocast"],
+        full=COMPOSED_GELU_WORKING["fp32"],
+    )
+    return Op("activation", (), (*kept, *product), (A.kept(called="mlp.gelu_backward", channels=f, width=mode),))
+
+
+def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
+    """The router and the gathered copies of the tokens."""
+    router = A.router_kept(
+        called="mlp.router",
+        experts=mlp.experts,
+        experts_per_token=mlp.experts_per_token,
+        expert_width=FP32,
+        index_width=given(40, "B", "routing_index_width", source="hf-moe-traces"),
+        fixed=4,
+    )
+    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=routed, width=store.act)))
+
+
+def _combine(routed: Quantity, store: Storage) -> Op:
+    """Expert outputs, kept for the gradient of the routing weights."""
+    return Op("combine", (), (A.kept(called="mlp.expert_output", channels=routed, width=store.act),))

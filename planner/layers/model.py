@@ -1,0 +1,60 @@
+"""The whole model: parameters of the embedding, the layers and the head, whole or on one tensor-parallel rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from planner.formulas import parameters as P
+from planner.layers import block
+from planner.layers import norm as N
+from planner.layers.ops import Weight
+from planner.quantity import Like, Quantity, given, total
+from planner.spec.model import Model
+
+
+def count(name: str, weights: Iterable[Weight], tp: Like = 1) -> Quantity:
+    """Parameters of some weights on one rank; tensor parallelism divides those it splits."""
+    parts = []
+    for w in weights:
+        params = P.weight_params(called=w.name, rows=w.rows, cols=w.cols, copies=w.copies)
+        parts.append(P.local_params(called=w.name, params=params, tp=tp) if w.split else params)
+    return total(name, parts) if parts else given(0.0, "param", name, because="none in this model")
+
+
+def embedding(model: Model, vocab: Like) -> tuple[Weight, ...]:
+    """The token embedding."""
+    return (Weight("embedding", vocab, model.hidden, linear=False),)
+
+
+def head(model: Model, vocab: Like) -> tuple[Weight, ...]:
+    """The output projection; no weight of its own where it is tied to the embedding."""
+    bias = (Weight("head.bias", 1, vocab),) if model.head_bias else ()
+    return bias if model.tied else (Weight("head", model.hidden, vocab), *bias)
+
+
+def rest(model: Model) -> tuple[Weight, ...]:
+    """Learned positions and the final norm."""
+    table = Weight("positions", model.max_positions, model.hidden, split=False, linear=False)
+    positions = (table,) if model.position == "learned" else ()
+    return (*positions, *N.weights(model.groups[-1].norm, "final_norm", model.hidden))
+
+
+def parameters(model: Model) -> Quantity:
+    """All parameters of the model as published, a tied head counted once.
+
+    Works for arrays of layers or widths. Leaves out buffers (rotary tables, attention masks).
+    """
+    layers = [
+        P.layers_params(
+            called=f"layers_{i}",
+            layers=group.count,
+            params=count(f"layer_{i}", block.weights(group, model.hidden)),
+        )
+        for i, group in enumerate(model.groups)
+    ]
+    outside = [
+        count("embedding", embedding(model, model.vocab)),
+        count("head", head(model, model.vocab)),
+        count("final", rest(model)),
+    ]
+    return total("parameters", [*outside, *layers])

@@ -1,0 +1,106 @@
+"""The two things a part of a block is described by: its weights, and its operations in forward order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
+from planner.quantity import Like, Quantity
+
+#: B an element
+FP32 = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A parameter tensor of `rows` inputs and `cols` outputs (a vector has one row), `copies` times (experts).
+
+    split   tensor parallelism divides it
+    linear  a matrix product uses it: autocast casts it, quantisation packs it, an adapter can sit on it
+    """
+
+    name: str
+    rows: Like
+    cols: Like
+    copies: Like = 1
+    split: bool = True
+    linear: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation of a layer.
+
+    saved     what autograd keeps of it until its backward, B/token (a tensor that two operations share counts once)
+    working   what lives at the heaviest instant of its own backward besides the saved tensors of earlier
+              operations: its own saved tensors still needed, and temporaries; B/token. Empty: never the peak.
+    makes_own the gradients of its own weights exist at that instant too
+    """
+
+    name: str
+    weights: tuple[Weight, ...] = ()
+    saved: tuple[Quantity, ...] = ()
+    working: tuple[Quantity, ...] = ()
+    makes_own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How the stack stores a layer's tensors: widths in B/element, kernels by name, and how they are split.
+
+    act             inputs of matrix products
+    stream          the residual stream
+    autocast        1 where torch.autocast casts on the fly, else 0
+    kernels         "composed" (Hugging Face eager code) or "fused" (Transformer Engine, Liger) for gated MLPs
+    norm_kernels    "composed" or "fused" for RMSNorm
+    attention       flash, mem-efficient, math or eager
+    tp, sp          tensor-parallel ranks; 1 where norms and residual are split over them (sequence parallel)
+    gathered_input  1 where the gathered input of a linear is kept whole (DTensor), 0 where it is gathered again
+    trained         False where the base is frozen (adapters)
+    dropout         whether residual dropout masks are kept; the same for attention probabilities
+    adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
+    """
+
+    act: Any
+    stream: Any
+    autocast: Any
+    kernels: str = "composed"
+    norm_kernels: str = "composed"
+    attention: str = "flash"
+    tp: Any = 1
+    sp: Any = 0
+    gathered_input: Any = 1
+    trained: bool = True
+    dropout: bool = False
+    attention_dropout: bool = False
+    adapted: frozenset[str] = frozenset()
+    rank: Any = 0
+    adapter_act: Any = 4
+
+
+def rank_channels(names: Iterable[str], store: Storage) -> tuple[Quantity, ...]:
+    """The r numbers a token between the two matrices of each adapter on `names`."""
+    return tuple(
+        A.kept(called=f"{n}.adapter_rank", channels=store.rank, width=store.adapter_act)
+        for n in names
+        if n in store.adapted
+    )
+
+
+def dropout_mask(name: str, hidden: Like, store: Storage) -> tuple[Quantity, ...]:
+    """One byte an element of the residual dropout mask, where dropout is on."""
+    if not store.dropout:
+        return ()
+    ways = A.sequence_ways(tp=store.tp, sequence_parallel=store.sp)
+    local = P.local_channels(called="dropout.channels", channels=hidden, tp=ways)
+    return (A.kept(called=f"{name}.dropout_mask", channels=local, width=1),)
+
+
+def adapter_input(name: str, channels: Like, store: Storage) -> tuple[Quantity, ...]:
+    """The cast copy of its input that an adapter on `name` keeps; nothing without one."""
+    if store.trained or name not in store.adapted:
+        return ()
+    return (A.kept(called=f"{name}.adapter_input", channels=channels, width=store.adapter_act),)

@@ -1,0 +1,272 @@
+"""From a Hugging Face config.json, which anyone may have written, to a Model: all problems at once, never a traceback.
+
+What comes in is bounded first (size, depth), then checked key by key through pydantic, then key against key.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from planner.errors import BadInput, Problem, UnsupportedArchitecture, nearest
+from planner.spec.architectures import ACTIVATIONS, ARCHITECTURES, Published
+from planner.spec.model import Model
+
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 20
+
+#: configurations with several parts, and the architecture of the part that is read
+MULTIMODAL = {"gemma3": "gemma3_text"}
+
+_EXAMPLE = '{"model_type": "llama", "hidden_size": 4096, ...}'
+
+#: keys whose null means "none" in transformers rather than "the default"
+_NULL_IS_NONE = {
+    "num_key_value_heads", "head_dim", "n_inner", "sliding_window", "attn_logit_softcapping", "final_logit_softcapping",
+}  # fmt: skip
+#: keys that decide the number of parameters: where the default of one is used, the model says so
+_SHAPE = ("num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+_ACTIVATION = ("hidden_activation", "activation_function", "hidden_act")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The part of a configuration to read: its architecture, its keys, where it stands, and what was assumed."""
+
+    kind: str
+    keys: dict[str, Any]
+    where: str
+    notes: tuple[str, ...] = ()
+    guessed: bool = False
+
+
+def read_config(given: str | bytes | Mapping[str, Any], name: str | None = None, field: str = "model") -> Model:
+    """The model that a config.json describes; raises BadInput or UnsupportedArchitecture naming `field`.key."""
+    published = _bounded(given, field)
+    found = _find(published, field)
+    made = _checked(found)
+    shape = ARCHITECTURES[found.kind].build(made)
+    stated = published.get("_name_or_path")
+    title = name or (stated[:200] if isinstance(stated, str) and stated else f"{found.kind} model")
+    notes = (*found.notes, *_defaults_used(made), *shape.notes)
+    return replace(shape, name=title, family=found.kind, notes=notes, config=Published(_finite(published)))
+
+
+# What may come in.
+
+
+def _bounded(given: str | bytes | Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The JSON object, at most 1 MB of text and 20 levels deep."""
+    text = given if isinstance(given, str | bytes) else _as_text(given, field)
+    if len(text) > MAX_BYTES:
+        raise _bad(field, f"the text is larger than {MAX_BYTES:,} bytes.", "a config.json, usually a few thousand")
+    try:
+        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        tree = json.loads(plain.removeprefix("\ufeff"))
+    except UnicodeDecodeError:
+        raise _bad(field, "the text is not UTF-8.", _EXAMPLE) from None
+    except RecursionError:
+        raise _bad(field, "the JSON is nested too deeply.", f"{MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        problem = f"this is not JSON ({error.msg}, line {error.lineno}, column {error.colno})."
+        raise _bad(field, problem, _EXAMPLE) from None
+    except ValueError:
+        raise _bad(field, "a number in the JSON has too many digits.", "a shorter number") from None
+    if not isinstance(tree, dict):
+        raise _bad(field, f"a JSON object is needed, not {_shown(tree)}.", _EXAMPLE)
+    if _too_deep(tree):
+        raise _bad(field, "the JSON is nested too deeply.", f"{MAX_DEPTH} levels")
+    return tree
+
+
+def _as_text(given: Mapping[str, Any], field: str) -> str:
+    """A mapping as JSON, so that it meets the same bounds as a file."""
+    try:
+        return json.dumps(dict(given))
+    except RecursionError:
+        raise _bad(field, "the object is nested too deeply.", f"{MAX_DEPTH} levels") from None
+    except (TypeError, ValueError):
+        raise _bad(field, "this is not an object of plain JSON values.", _EXAMPLE) from None
+
+
+def _too_deep(tree: Any) -> bool:
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        children = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [value for inside in children for value in inside if isinstance(value, dict | list)]
+    return bool(level)
+
+
+def _finite(tree: Any) -> Any:
+    """The same tree with null for NaN and infinities, which JSON does not have."""
+    if isinstance(tree, dict):
+        return {key: _finite(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_finite(value) for value in tree]
+    return None if isinstance(tree, float) and not math.isfinite(tree) else tree
+
+
+# Which architecture it is.
+
+
+def _find(published: dict[str, Any], field: str) -> _Found:
+    kind = published.get("model_type")
+    if kind is None:
+        return _guess(published, field)
+    if not isinstance(kind, str):
+        raise _bad(f"{field}.model_type", f"{_shown(kind)} is not the name of an architecture.", "llama")
+    if kind in MULTIMODAL:
+        text, where = published.get("text_config"), f"{field}.text_config"
+        if not isinstance(text, dict):
+            raise _bad(where, f"{kind} describes its text part here: an object is needed.", "the text_config as published")
+        return _Found(MULTIMODAL[kind], text, where, (f"{kind}: the text part only, without the vision tower",))
+    if kind not in ARCHITECTURES:
+        close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))
+        problem = f"{_shown(kind)} is an architecture the planner has no layers for."
+        raise UnsupportedArchitecture(Problem(f"{field}.model_type", problem, close))
+    return _Found(kind, published, field)
+
+
+def _guess(published: dict[str, Any], field: str) -> _Found:
+    """Without a model_type: what `architectures` names, else Llama-like."""
+    names = published.get("architectures")
+    first = names[0] if isinstance(names, list) and names else None
+    by_class = {f"{kind.replace('_', '')}forcausallm": kind for kind in ARCHITECTURES}
+    kind = by_class.get(first.lower()) if isinstance(first, str) else None
+    note = f"model_type missing: read as {kind or 'Llama-like'}"
+    return _Found(kind or "llama", published, field, (note,), guessed=True)
+
+
+# Key by key, then key against key.
+
+
+def _checked(found: _Found) -> Any:
+    """The keys as the architecture's pydantic model; raises BadInput with every problem there is."""
+    architecture = ARCHITECTURES[found.kind]
+    schema = architecture.config
+    keys, written = dict(found.keys), {}
+    for other, own in architecture.spellings:
+        if other in keys and own not in keys:
+            keys[own], written[own] = keys.pop(other), other
+    optional = {k for k, f in schema.model_fields.items() if not f.is_required() and k not in _NULL_IS_NONE}
+    keys = {k: v for k, v in keys.items() if k in schema.model_fields and not (v is None and k in optional)}
+    problems: dict[str, tuple[str, str | None]] = {}
+    made = None
+    try:
+        made = schema.model_validate(keys)
+    except ValidationError as error:
+        for entry in error.errors(include_url=False, include_context=False):
+            key = str(entry["loc"][0])
+            problems.setdefault(key, _said(entry["type"], keys.get(key), _schema(schema)[key]))
+    defaults = {k: f.default for k, f in schema.model_fields.items() if not f.is_required()}
+    sound = {k: v for k, v in {**defaults, **keys}.items() if k not in problems and v is not None}
+    problems.update(_conflicts(sound))
+    listed = [Problem(f"{found.where}.{written.get(k, k)}", *said) for k, said in problems.items()]
+    if listed and found.guessed:
+        missing = "missing; the rest was read as Llama-like."
+        listed.insert(0, Problem(f"{found.where}.model_type", missing, "llama"))
+    if listed:
+        raise BadInput(listed)
+    return made
+
+
+def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    """Problems between keys that are each right by themselves."""
+    found: dict[str, tuple[str, str | None]] = {}
+    act = next((key for key in _ACTIVATION if key in sound), None)
+    if act and sound[act] not in ACTIVATIONS:
+        close = nearest(sound[act][:100], ACTIVATIONS) or ", ".join(ACTIVATIONS)
+        found[act] = (f"{_shown(sound[act])} is not an activation the planner knows.", close)
+    heads, kv = sound.get("num_attention_heads"), sound.get("num_key_value_heads")
+    if heads and kv and heads % kv:
+        shares = (d for d in range(1, heads + 1) if heads % d == 0)
+        close = str(min(shares, key=lambda d: abs(d - kv)))
+        found["num_key_value_heads"] = (f"{heads} attention heads cannot share {kv} key/value heads evenly.", close)
+    for wide, many in (("hidden_size", "num_attention_heads"), ("n_embd", "n_head")):
+        hidden, heads = sound.get(wide), sound.get(many)
+        if hidden and heads and not sound.get("head_dim") and hidden % heads:
+            problem = f"{hidden} is not a multiple of {many} ({heads}), and no head_dim is given."
+            found[wide] = (problem, str(max(1, round(hidden / heads)) * heads))
+    experts, chosen = sound.get("num_experts", sound.get("num_local_experts")), sound.get("num_experts_per_tok")
+    if experts and chosen and chosen > experts:
+        found["num_experts_per_tok"] = (f"a token cannot go to {chosen} of {experts} experts.", str(experts))
+    return found
+
+
+def _defaults_used(made: BaseModel) -> tuple[str, ...]:
+    used = [f"{key} {value}" for key in _SHAPE
+            if key not in made.model_fields_set and (value := getattr(made, key, None)) is not None]  # fmt: skip
+    return (f"not stated, so as in transformers: {', '.join(used)}",) if used else ()
+
+
+# What is said of a problem.
+
+
+@functools.cache
+def _schema(config: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """For each key its JSON type, bounds, default and examples."""
+    properties = config.model_json_schema()["properties"]
+    return {key: {**stated.get("anyOf", [{}])[0], **stated} for key, stated in properties.items()}
+
+
+_NEEDED = {
+    "integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a name",
+    "array": "a list of layer numbers",
+}  # fmt: skip
+
+
+def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[str, str | None]:
+    """The problem and the nearest valid value."""
+    close = _nearest(value, schema)
+    if kind == "missing":
+        return "missing.", close
+    if kind in ("greater_than_equal", "greater_than"):
+        return f"{_shown(value)} is too small.", close
+    if kind == "less_than_equal":
+        return f"{_shown(value)} is too large.", close
+    return f"{_shown(value)} is not {_NEEDED[schema['type']]}.", close
+
+
+def _nearest(value: Any, schema: dict[str, Any]) -> str | None:
+    number = _number(value) if schema["type"] in ("integer", "number") else None
+    if number is not None and "minimum" in schema:
+        low, high = schema["minimum"], schema["maximum"]
+        inside = low if number <= low else high if number >= high else number
+        return str(round(inside) if schema["type"] == "integer" else inside)
+    if schema["type"] == "boolean" and str(value).lower() in ("true", "1", "false", "0"):
+        return "true" if str(value).lower() in ("true", "1") else "false"
+    usual = schema.get("default", schema.get("examples", [None])[0])
+    return None if usual is None else usual if isinstance(usual, str) else json.dumps(usual)
+
+
+def _number(value: Any) -> int | float | None:
+    """The number someone meant: 4096, 4096.0, "4096", "4,096"; None when there is none."""
+    if isinstance(value, str) and len(value) < 40:
+        try:
+            value = float(value.replace(",", ""))
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    return value
+
+
+def _shown(value: Any) -> str:
+    """A value for a message: short whatever it is."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:37] + "...")
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number of more than 19 digits"
+    return json.dumps(value)
+
+
+def _bad(field: str, problem: str, close: str | None) -> BadInput:
+    return BadInput(Problem(field, problem, close))

@@ -1,0 +1,99 @@
+"""The training recipe: task, batch, precision, optimizer, checkpointing, kernels. Values are the run records' own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.spec.model import Count
+
+#: bytes an element as stored; 4-bit kinds include their scales (one fp32, or one fp8 doubly quantised, in 64)
+WIDTH: dict[str, float] = {
+    "none": 0.0,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0 + 4.0 / 256,
+    "nf4": 0.5 + 4.0 / 64,
+    "nf4-dq": 0.5 + 1.0 / 64 + 4.0 / (64 * 256),
+}
+
+#: state tensors an optimizer keeps for each trained parameter
+STATES: dict[str, float] = {
+    "adamw": 2.0, "adam": 2.0, "adamw8bit": 2.0, "lion": 1.0, "sgd": 0.0, "sgd-momentum": 1.0, "adafactor": 0.0,
+}  # fmt: skip
+
+PRECISIONS = ("fp32", "tf32", "autocast-bf16", "autocast-fp16", "bf16-master", "fp16-master", "bf16-pure")
+TASKS = ("pretrain", "full-ft", "lora", "qlora")
+CHECKPOINTING = ("none", "full", "every-k")
+ATTENTION = ("sdpa", "flash", "flash2", "flash3", "cudnn", "te-auto", "mem-efficient", "eager")
+LOSSES = ("full-logits", "fused-ce", "chunked-ce", "chunked-linear-ce", "fused-linear-ce")
+OPTIMIZER_IMPLS = ("fused", "foreach", "for-loop")
+BASE_DTYPES = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq")
+PEFT_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Dtype of each stored thing, by name.
+
+    params           the weights the optimizer or the base keeps
+    compute          inputs of matrix products
+    autocast         the model stays in `params` and torch.autocast casts on the fly
+    grads            gradients as stored; grad_reduce on the wire
+    master           an fp32 copy of 16-bit weights, or "none" where `params` are the master
+    optimizer_state  the optimizer's state tensors
+    """
+
+    preset: str
+    params: Any
+    compute: Any
+    autocast: bool
+    grads: Any
+    grad_reduce: Any
+    master: Any
+    optimizer_state: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Peft:
+    """Adapters on a frozen base: rank, which projections carry one, and how the base is stored."""
+
+    method: str
+    rank: Count
+    targets: tuple[str, ...]
+    base_dtype: str
+    adapter_dtype: str = "fp32"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the model is trained.
+
+    seq_len        tokens a sequence
+    global_batch   sequences an optimizer step, or None (then one micro-batch a rank, see `Plan`)
+    tokens         total training tokens, or None
+    checkpoint_every  layers of one recomputed region (1 = every layer)
+    loss_chunks    chunks of a chunked loss
+    """
+
+    framework: str
+    task: str
+    seq_len: Count
+    precision: Precision
+    optimizer: Any
+    optimizer_impl: Any
+    checkpointing: Any
+    checkpoint_every: Count
+    attention: str
+    loss: str
+    loss_chunks: Count
+    global_batch: Count | None = None
+    tokens: float | None = None
+    dropout: float | None = None
+    allocator: str = "native"
+    peft: Peft | None = None
+    keeps_logits: bool = False
+    args: dict[str, Any] = field(default_factory=dict, hash=False)

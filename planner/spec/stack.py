@@ -1,0 +1,88 @@
+"""Training stacks as data: what a framework does by default that decides memory. One file a stack."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from planner.errors import unknown
+
+FOLDER = Path(__file__).parent.parent / "data" / "stacks"
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stack's habits. Sizes in elements or bytes as the field's name says.
+
+    norm_kernels, mlp_kernels   "composed" (plain model code) or "fused"
+    root_group          FSDP: "shared" (embedding, head and final norm gathered together, whole step) or
+                        "separate" (each gathered when used)
+    loss_inside_root    FSDP: the loss is computed inside the root module, so the next layer is prefetched before it
+    keeps_last_hidden   the last hidden state is still referenced at the loss (autocast)
+    gathered_input      sequence parallel: the gathered input of a linear is kept whole
+    vocab_multiple      the vocabulary is padded to this multiple of tp; 0 leaves it
+    persistent_grads    gradient buffers live for the whole run
+    fused_wgrad         weight gradients are added into the buffer by the matrix product itself
+    dummy_wgrads        one placeholder gradient a distinct weight shape stays cached (Transformer Engine)
+    bucket_elements, bucket_copies   communication buckets of ZeRO 1 to 3
+    live_elements, prefetch_elements   ZeRO-3: gathered parameters kept at once
+    tied_loss_bytes     B a logit of each loss path at the end of the forward and in its backward
+    """
+
+    id: str
+    title: str
+    source: str
+    aliases: tuple[str, ...] = ()
+    notes: str = ""
+    norm_kernels: str = "composed"
+    mlp_kernels: str = "composed"
+    root_group: str = "shared"
+    loss_inside_root: bool = False
+    keeps_last_hidden: bool = False
+    gathered_input: bool = True
+    vocab_multiple: int = 0
+    persistent_grads: bool = False
+    fused_wgrad: bool = False
+    dummy_wgrads: bool = False
+    ddp_bucket_copy: bool = True
+    bucket_elements: float = 0.0
+    bucket_copies: float = 0.0
+    live_elements: float = 0.0
+    prefetch_elements: float = 0.0
+    allocator_kind: str = "one-stream"
+    data_parallel: str = "fsdp2"
+    zero: int = 3
+    precision: str = "autocast-bf16"
+    grads_16bit: str = "bf16"
+    optimizer_impl: str = "fused"
+    loss: str = "full-logits"
+    sequence_parallel: bool = False
+    loss_bytes: dict[str, Any] = field(default_factory=dict, hash=False)
+
+
+@functools.lru_cache(maxsize=1)
+def stacks() -> dict[str, Stack]:
+    """Every stack by id."""
+    names = {f.name for f in fields(Stack)}
+    found = {}
+    for path in sorted(FOLDER.glob("*.toml")):
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        extra = sorted(set(raw) - names)
+        if extra:
+            raise ValueError(f"{path.name}: unknown fields {extra}")
+        raw["aliases"] = tuple(raw.get("aliases", ()))
+        found[path.stem] = Stack(id=path.stem, **raw)
+    return found
+
+
+def stack(name: str, field: str = "recipe.framework") -> Stack:
+    """The stack of that id or alias; raises UnknownPreset with the nearest name."""
+    known = stacks()
+    word = name.lower().split("@")[0]
+    for candidate in known.values():
+        if word == candidate.id or word in candidate.aliases:
+            return candidate
+    raise unknown(field, name, known)

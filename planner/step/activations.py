@@ -1,0 +1,161 @@
+"""What one rank keeps between forward and backward, and what lives while one layer's backward runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
+from planner.formulas import temporaries as T
+from planner.layers import model as M
+from planner.layers import norm as N
+from planner.layers.ops import Op
+from planner.quantity import Like, Quantity, largest, pick, total
+from planner.step.setting import Group, Setting
+
+#: by name: whether layers are recomputed
+RECOMPUTED = {"none": 0, "full": 1, "every-k": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTensors:
+    """One layer: saved tensors of a micro-batch, its input alone, and the copies autocast makes of its weights (B)."""
+
+    saved: Quantity
+    input: Quantity
+    copies: Quantity
+
+
+def saved_per_token(group: Group) -> Quantity:
+    """The saved tensors of one layer, B/token."""
+    return total("saved_per_token", [kept for op in group.ops for kept in op.saved])
+
+
+def stream_per_token(setting: Setting) -> Quantity:
+    """The residual stream as one rank keeps it, B/token."""
+    store = setting.store
+    ways = A.sequence_ways(called="stream_ways", tp=store.tp, sequence_parallel=store.sp)
+    local = P.local_channels(called="stream_channels", channels=setting.case.model.hidden, tp=ways)
+    return A.checkpoint_kept(called="stream_per_token", channels=local, stream_width=store.stream)
+
+
+def tensors(setting: Setting, group: Group) -> LayerTensors:
+    """Bytes of one layer and micro-batch."""
+    store = setting.store
+    cast = store.autocast if setting.trained else int(setting.case.recipe.precision.autocast)
+    params = group.linear if setting.trained else group.trained
+    return LayerTensors(
+        saved=A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group)),
+        input=A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting)),
+        copies=T.weight_copies(called="layer_weight_copies", params=params, act_width=store.act, autocast=cast),
+    )
+
+
+def recomputed(setting: Setting) -> Like:
+    """1 where layers are recomputed in the backward, else 0."""
+    return pick(setting.case.recipe.checkpointing, RECOMPUTED)
+
+
+def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quantity:
+    """All layers of one micro-batch after its forward: their saved tensors, or only the inputs of recomputed regions."""
+    regions = A.checkpoint_regions(
+        called="regions", layers=group.layers, every=setting.case.recipe.checkpoint_every
+    )
+    return A.kept_after_forward(
+        called="kept_by_layers",
+        saved=layer.saved,
+        input=layer.input,
+        layers=group.layers,
+        regions=regions,
+        recomputed=recomputed(setting),
+    )
+
+
+def outside_layers(setting: Setting) -> list[Quantity]:
+    """Kept outside the layers: embedding dropout, the final norm, rotary tables, ids."""
+    model, store = setting.case.model, setting.store
+    parts = [
+        A.token_ids(called="ids", tokens=setting.tokens, width=8),
+        *shared_tables(setting),
+    ]
+    last = N.op(model.groups[-1].norm, "final_norm", model.hidden, store, ("head",), store.stream)
+    final = A.microbatch_bytes(
+        called="final_norm_saved", tokens=setting.tokens, per_token=total("final_norm", last.saved)
+    )
+    parts.append(P.on_stage_bytes(called="final_norm_saved", size=final, present=setting.stage.head))
+    return parts + embedding_mask(setting)
+
+
+def shared_tables(setting: Setting) -> list[Quantity]:
+    """Rotary cosines and sines."""
+    model = setting.case.model
+    if model.position != "rope":
+        return []
+    return [
+        A.rope_tables(
+            called="rope",
+            seq_len=setting.case.recipe.seq_len,
+            head_dim=model.groups[0].attention.head_dim,
+            width=setting.store.stream,
+            tables=2,
+        )
+    ]
+
+
+def embedding_mask(setting: Setting) -> list[Quantity]:
+    """The embedding's dropout mask (models with learned positions)."""
+    if not setting.store.dropout or setting.case.model.position != "learned":
+        return []
+    mask = A.kept(called="embedding.dropout_mask", channels=setting.case.model.hidden, width=1)
+    return [A.microbatch_bytes(called="embedding_mask", tokens=setting.tokens, per_token=mask)]
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """The heaviest instant of one operation's backward: tensors alive (B), gradients made so far (param)."""
+
+    name: str
+    working: Quantity
+    gradients: Quantity
+    copied: Quantity
+
+
+def instants(setting: Setting, group: Group) -> list[Instant]:
+    """One instant for each operation whose backward can be the heaviest of the layer."""
+    found = []
+    for i, op in enumerate(group.ops):
+        if op.working:
+            found.append(_instant(setting, group, group.ops[:i], op, group.ops[i + 1 :]))
+    return found
+
+
+def _instant(setting: Setting, group: Group, before: tuple[Op, ...], op: Op, after: tuple[Op, ...]) -> Instant:
+    tp = setting.case.plan.tp
+    alive = [kept for earlier in before for kept in earlier.saved]
+    per_token = total(f"{op.name}.alive", [*alive, *op.working, group.own_input, _passing(setting, op)])
+    done = [w for later in after for w in later.weights] + (list(op.weights) if op.makes_own else [])
+    earlier = [w for o in before for w in o.weights if w.linear]
+    if setting.trained:
+        gradients = M.count(f"{op.name}.gradients", done, tp)
+        copied = M.count(f"{op.name}.copied", earlier, tp)
+    else:
+        gradients, copied = group.trained, group.trained
+    return Instant(
+        op.name,
+        A.microbatch_bytes(called=f"{op.name}.working", tokens=setting.tokens, per_token=per_token),
+        gradients,
+        copied,
+    )
+
+
+def _passing(setting: Setting, op: Op) -> Quantity:
+    """The residual gradient that passes by; a norm's own working set already counts it."""
+    stream = stream_per_token(setting)
+    if op.name.startswith("norm"):
+        return A.kept(called="residual_gradient", channels=0, width=0)
+    return A.kept(called="residual_gradient", channels=1, width=stream)
+
+
+def worst_instant(found: list[Instant]) -> Quantity:
+    """The largest working set, without gradients (for reports)."""
+    return largest("layer_working_set", [i.working for i in found])

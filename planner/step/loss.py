@@ -1,0 +1,122 @@
+"""The head and the loss: logits, their upcast and gradients, by loss path."""
+
+from __future__ import annotations
+
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
+from planner.formulas import states as S
+from planner.formulas import temporaries as T
+from planner.quantity import Quantity, given, total
+from planner.step import activations as act
+from planner.step.setting import Setting
+
+#: B a logit at the end of the forward and in the backward of the loss
+FULL = (10.0, 12.0)
+FUSED = (4.0, 4.0)
+CHUNKED_WHOLE = (4.0, 4.0)
+
+
+def forward(setting: Setting) -> Quantity:
+    """The loss at the end of the forward."""
+    return _here(setting, _bytes(setting, 0))
+
+
+def backward(setting: Setting) -> Quantity:
+    """The loss in its own backward."""
+    return _here(setting, _bytes(setting, 1))
+
+
+def _here(setting: Setting, size: Quantity) -> Quantity:
+    return P.on_stage_bytes(called="loss", size=size, present=setting.stage.head)
+
+
+def per_logit(setting: Setting) -> tuple[float, float]:
+    """B a logit of the whole-logits part of this loss path."""
+    own = setting.stack.loss_bytes.get(setting.case.recipe.loss)
+    if own:
+        return float(own[0]), float(own[1])
+    return {"full-logits": FULL, "fused-ce": FUSED, "chunked-ce": CHUNKED_WHOLE}.get(
+        setting.case.recipe.loss, (0.0, 0.0)
+    )
+
+
+def _bytes(setting: Setting, which: int) -> Quantity:
+    recipe, tp = setting.case.recipe, setting.case.plan.tp
+    whole = T.logits_bytes(
+        called="logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=per_logit(setting)[which], tp=tp
+    )
+    match recipe.loss:
+        case "chunked-ce":
+            return total("loss", [whole, _chunk(setting)])
+        case "chunked-linear-ce":
+            return total("loss", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
+        case "fused-linear-ce":
+            return total("loss", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
+        case _:
+            return whole
+
+
+def _chunk(setting: Setting) -> Quantity:
+    return T.chunk_logits(
+        called="chunk", tokens=setting.tokens, vocab=setting.vocab, logit_width=FULL[1],
+        chunks=setting.case.recipe.loss_chunks, tp=setting.case.plan.tp,
+    )  # fmt: skip
+
+
+def _liger(setting: Setting) -> Quantity:
+    rows = T.liger_rows(tokens=setting.tokens, vocab=setting.vocab, hidden=setting.case.model.hidden)
+    return T.logits_bytes(
+        called="chunk", tokens=rows, vocab=setting.vocab, logit_width=setting.store.act, tp=setting.case.plan.tp
+    )
+
+
+def _hidden_gradient(setting: Setting) -> list[Quantity]:
+    """The gradient of the last hidden state, made chunk by chunk while the loss runs."""
+    hidden = A.kept(called="hidden_gradient", channels=setting.case.model.hidden, width=setting.store.act)
+    return [A.microbatch_bytes(called="hidden_gradient", tokens=setting.tokens, per_token=hidden)]
+
+
+def _early_head_gradient(setting: Setting) -> list[Quantity]:
+    """The head's gradient, which a fused or chunked head makes already in the forward."""
+    if not setting.trained:
+        return []
+    params = P.embedding_or_head(
+        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
+    )
+    return [
+        S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
+    ]
+
+
+def head_copy(setting: Setting) -> list[Quantity]:
+    """Autocast's low-precision copy of the head."""
+    params = P.embedding_or_head(
+        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
+    )
+    return [
+        T.weight_copies(
+            called="head_copy", params=params, act_width=setting.store.act, autocast=setting.store.autocast
+        )
+    ]
+
+
+def last_hidden(setting: Setting) -> list[Quantity]:
+    """The last hidden state where the stack still holds it at the end of an autocast forward."""
+    if not (setting.stack.keeps_last_hidden and setting.store.autocast):
+        return []
+    return [
+        P.on_stage_bytes(
+            called="last_hidden", size=act.tensors(setting, setting.groups[-1]).input, present=setting.stage.head
+        )
+    ]
+
+
+def outputs(setting: Setting) -> list[Quantity]:
+    """16-bit logits that the training loop still references while the loss runs backward."""
+    if not setting.case.recipe.keeps_logits:
+        return [given(0.0, "B", "kept_logits", because="the loop drops the logits before the backward")]
+    kept = T.logits_bytes(
+        called="kept_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
+        tp=setting.case.plan.tp,
+    )  # fmt: skip
+    return [_here(setting, kept)]

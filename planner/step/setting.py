@@ -1,0 +1,248 @@
+"""From a case to what one rank of one pipeline stage holds: tokens, widths, weights. The start of every answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
+from planner.formulas import states as S
+from planner.layers import block
+from planner.layers import model as M
+from planner.layers.ops import Op, Storage, Weight
+from planner.quantity import Like, Quantity, given, pick, total
+from planner.spec.case import Case
+from planner.spec.model import LayerGroup
+from planner.spec.recipe import WIDTH
+from planner.spec.stack import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A pipeline stage by position (from 0), and 1 or 0 for whether it holds the embedding and the head."""
+
+    index: Any = 0
+    embedding: Any = 1
+    head: Any = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Equal layers on this rank.
+
+    layers      how many on this stage
+    linear      parameters of one layer that matrix products use (quantised base, autocast copies)
+    other       the rest of one layer: norms, biases outside products
+    trained     parameters of one layer that get gradients: all, or the adapters
+    largest     the largest single weight of one layer
+    ops         operations in forward order
+    own_input   the layer's input where no saved tensor is that tensor, B/token
+    """
+
+    spec: LayerGroup
+    layers: Quantity
+    linear: Quantity
+    other: Quantity
+    trained: Quantity
+    largest: Quantity
+    weights: tuple[Weight, ...]
+    ops: tuple[Op, ...]
+    own_input: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Everything the moments of a step are made from, for one rank of one stage. Widths in B/element or B/param."""
+
+    case: Case
+    stack: Stack
+    stage: Stage
+    store: Storage
+    tokens: Quantity
+    vocab: Quantity
+    groups: tuple[Group, ...]
+    embedding: Quantity
+    head: Quantity
+    rest: Quantity
+    width: Like
+    base_width: Like
+    whole_width: Like
+    gradient_width: Like
+    whole_gradient_width: Like
+    reduce_width: Like
+    ways_weights: Quantity
+    ways_gradients: Quantity
+    ways_states: Quantity
+    carried: Quantity
+    trained: bool
+
+    @property
+    def sharded(self) -> bool:
+        """Whether FSDP gathers and reshards groups of weights."""
+        return self.case.plan.data_parallel == "fsdp2"
+
+
+def setting(case: Case, stage: Stage) -> Setting:
+    """The setting of one stage of a case."""
+    plan, recipe, stack = case.plan, case.recipe, case.stack
+    store = storage(case)
+    tokens = A.local_tokens(called="tokens", micro_batch=plan.micro_batch, seq_len=recipe.seq_len, cp=plan.cp)
+    multiple = stack.vocab_multiple or 0
+    vocab = P.padded_vocab(called="vocab", vocab=case.model.vocab, multiple=multiple, tp=plan.tp)
+    embedding, head, rest = _outside(case, stage, vocab)
+    fsdp = plan.data_parallel == "fsdp2"
+    mixed = fsdp and recipe.precision.autocast
+    params = pick(recipe.precision.params, WIDTH)
+    whole = pick(recipe.precision.compute, WIDTH) if mixed else params
+    grads = pick(recipe.precision.grads, WIDTH)
+    ways = [
+        S.ways_at(called=f"ways_{n}", zero=plan.zero, stage=z, dp_shard=plan.dp_shard)
+        for n, z in (("states", 1), ("gradients", 2), ("weights", 3))
+    ]
+    persistent = 1 if stack.persistent_grads else 0
+    return Setting(
+        case=case,
+        stack=stack,
+        stage=stage,
+        store=store,
+        tokens=tokens,
+        vocab=vocab,
+        groups=tuple(_group(case, g, store) for g in case.model.groups),
+        embedding=embedding,
+        head=head,
+        rest=rest,
+        width=params,
+        base_width=pick(recipe.peft.base_dtype, WIDTH) if recipe.peft else params,
+        whole_width=whole,
+        gradient_width=grads,
+        whole_gradient_width=whole if fsdp else grads,
+        reduce_width=pick(recipe.precision.grad_reduce, WIDTH),
+        ways_states=ways[0],
+        ways_gradients=ways[1],
+        ways_weights=ways[2],
+        carried=_carried(case, persistent),
+        trained=recipe.peft is None,
+    )
+
+
+def _carried(case: Case, persistent: int) -> Quantity:
+    from planner.formulas import temporaries as T
+
+    return T.gradients_carried(
+        called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent
+    )
+
+
+def storage(case: Case) -> Storage:
+    """Widths and kernels of a layer's saved tensors."""
+    recipe, plan, stack = case.recipe, case.plan, case.stack
+    precision = recipe.precision
+    mixed = plan.data_parallel == "fsdp2" and precision.autocast
+    casts = precision.autocast and not mixed and recipe.peft is None
+    act = pick(precision.compute, WIDTH)
+    stream = act if mixed or recipe.peft else pick(precision.params, WIDTH)
+    probability = case.model.dropout if recipe.dropout is None else recipe.dropout
+    attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
+    peft = recipe.peft
+    return Storage(
+        act=act,
+        stream=stream,
+        autocast=1 if casts else 0,
+        kernels=stack.mlp_kernels,
+        norm_kernels=stack.norm_kernels,
+        attention=attention_core(case),
+        tp=plan.tp,
+        sp=plan.sequence_parallel,
+        gathered_input=stack.gathered_input,
+        trained=peft is None,
+        dropout=probability > 0,
+        attention_dropout=attention_probability > 0,
+        adapted=adapted(case) if peft else frozenset(),
+        rank=peft.rank if peft else 0,
+        adapter_act=(act if precision.autocast else pick(peft.adapter_dtype, WIDTH)) if peft else act,
+    )
+
+
+def attention_core(case: Case) -> str:
+    """Which attention really runs.
+
+    SDPA takes flash in 16 bit. In fp32, and wherever the memory-efficient backend is asked for, grouped heads have
+    no fused kernel: torch then silently takes the math backend, whose memory grows with the square of the sequence.
+    """
+    wanted = case.recipe.attention
+    if wanted == "eager":
+        return "eager"
+    attention = case.model.groups[0].attention
+    grouped = bool(np.any(attention.heads != attention.kv_heads))
+    if case.recipe.precision.compute in ("fp32", "tf32") or wanted == "mem-efficient":
+        return "math" if grouped else "mem-efficient"
+    return "flash"
+
+
+#: an adapter target and the fused weight that holds it
+FUSED_TARGETS = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}
+
+
+def adapted(case: Case) -> frozenset[str]:
+    """Names of the weights that carry an adapter, fused projections by the name of the fused one."""
+    peft = case.recipe.peft
+    if peft is None:
+        return frozenset()
+    names = {w.name for g in case.model.groups for w in block.weights(g, case.model.hidden) if w.linear}
+    return frozenset(t if t in names else FUSED_TARGETS.get(t, t) for t in peft.targets) & names
+
+
+def _group(case: Case, group: LayerGroup, store: Storage) -> Group:
+    hidden, plan = case.model.hidden, case.plan
+    weights = block.weights(group, hidden)
+    linear = M.count("linear_weights", (w for w in weights if w.linear), plan.tp)
+    other = M.count("other_weights", (w for w in weights if not w.linear), plan.tp)
+    if case.recipe.peft is None:
+        trained = total("trained_weights", [linear, other])
+    else:
+        trained = _adapters(weights, store, plan.tp)
+    sizes = [M.count(w.name, [w], plan.tp) for w in weights if w.linear]
+    return Group(
+        spec=group,
+        layers=P.stage_layers(called="layers", layers=group.count, pp=plan.pp),
+        linear=linear,
+        other=other,
+        trained=trained,
+        largest=_largest(sizes),
+        weights=weights,
+        ops=tuple(block.ops(group, hidden, case.recipe.seq_len, store)),
+        own_input=block.own_input(group, hidden, store),
+    )
+
+
+def _largest(sizes: list[Quantity]) -> Quantity:
+    from planner.quantity import largest
+
+    return largest("largest_weight", sizes)
+
+
+def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity:
+    parts = [
+        P.adapter_params(called=f"{w.name}.adapter", rank=store.rank, rows=w.rows, cols=w.cols, copies=w.copies)
+        for w in weights
+        if w.name in store.adapted
+    ]
+    return total("adapters", parts) if parts else given(0.0, "param", "adapters", because="no target in this model")
+
+
+def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quantity, Quantity]:
+    """Embedding, head and the rest outside the layers, as this stage holds them."""
+    model, tp = case.model, case.plan.tp
+    table = M.count("embedding", M.embedding(model, vocab), tp)
+    own = M.count("head", M.head(model, vocab), tp)
+    copy = P.tied_copy(called="tied_head_copy", params=table, pp=case.plan.pp, tied=model.tied)
+    head = total("head", [own, copy])
+    rest = M.count("final_norm_and_positions", M.rest(model), 1)
+    return (
+        P.on_stage(called="embedding", params=table, present=stage.embedding),
+        P.on_stage(called="head", params=head, present=stage.head),
+        P.on_stage(called="rest", params=rest, present=stage.head),
+    )

@@ -1,0 +1,153 @@
+"""Weights, gradients, master copy and optimizer states of one rank, and what of them lives on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.formulas import parameters as P
+from planner.formulas import states as S
+from planner.formulas import temporaries as T
+from planner.layers.ops import Weight
+from planner.quantity import Like, Quantity, given, pick, total
+from planner.spec.recipe import STATES, WIDTH
+from planner.step.setting import Group, Setting
+
+OFFLOADED = {"none": 0, "cpu": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Bytes of one rank. `weights`, `gradients`, `master` and `optimizer` are whole, wherever they live;
+    `resident` is what stays on the GPU through the whole step, `host` what lies in host memory."""
+
+    weights: Quantity
+    gradients: Quantity
+    master: Quantity
+    optimizer: Quantity
+    buckets: Quantity
+    resident: tuple[Quantity, ...]
+    host: tuple[Quantity, ...]
+
+
+def trained_params(setting: Setting) -> Quantity:
+    """Parameters of this rank that get gradients, before any sharding over data parallel."""
+    layers = [
+        P.layers_params(called="trained_layers", layers=g.layers, params=g.trained) for g in setting.groups
+    ]
+    outside = [setting.embedding, setting.head, setting.rest] if setting.trained else []
+    return total("trained_params", [*layers, *outside])
+
+
+def all_params(setting: Setting) -> Quantity:
+    """All parameters of this rank before any sharding over data parallel, adapters included."""
+    parts = [setting.embedding, setting.head, setting.rest]
+    for g in setting.groups:
+        parts.append(P.layers_params(called="linear_params", layers=g.layers, params=g.linear))
+        parts.append(P.layers_params(called="other_params", layers=g.layers, params=g.other))
+        if not setting.trained:
+            parts.append(P.layers_params(called="adapter_params", layers=g.layers, params=g.trained))
+    return total("local_params", parts)
+
+
+def _weights(setting: Setting) -> Quantity:
+    ways, parts = setting.ways_weights, []
+    outside = total("outside_layers", [setting.embedding, setting.head, setting.rest])
+    plain = setting.width if setting.trained else outside_width(setting)
+    parts.append(S.state_bytes(called="weights_outside", params=outside, param_width=plain, ways=ways))
+    for g in setting.groups:
+        linear = P.layers_params(called="linear_params", layers=g.layers, params=g.linear)
+        other = P.layers_params(called="other_params", layers=g.layers, params=g.other)
+        parts.append(S.state_bytes(called="weights_linear", params=linear, param_width=setting.base_width, ways=ways))
+        parts.append(S.state_bytes(called="weights_other", params=other, param_width=plain, ways=ways))
+        if not setting.trained:
+            adapters = P.layers_params(called="adapter_params", layers=g.layers, params=g.trained)
+            parts.append(
+                S.state_bytes(called="adapters", params=adapters, param_width=adapter_width(setting), ways=ways)
+            )
+    return total("weights", parts)
+
+
+def adapter_width(setting: Setting) -> Like:
+    """B/param of an adapter's weights."""
+    peft = setting.case.recipe.peft
+    return WIDTH[peft.adapter_dtype] if peft else 0
+
+
+def outside_width(setting: Setting) -> Like:
+    """B/param of frozen weights that are not packed: a 4-bit base keeps embeddings, norms and head in 16 bit."""
+    peft = setting.case.recipe.peft
+    packed = peft is not None and WIDTH[peft.base_dtype] < WIDTH["bf16"]
+    return WIDTH["bf16"] if packed else setting.base_width
+
+
+def states(setting: Setting) -> States:
+    """All states of one rank."""
+    recipe, plan = setting.case.recipe, setting.case.plan
+    params = trained_params(setting)
+    weights = _weights(setting)
+    gradients = S.state_bytes(
+        called="gradients", params=params, param_width=setting.gradient_width, ways=setting.ways_gradients
+    )
+    master = S.state_bytes(
+        called="master", params=params, param_width=pick(recipe.precision.master, WIDTH), ways=setting.ways_states
+    )
+    optimizer = _optimizer(setting, params)
+    buckets = _buckets(setting, params)
+    off_params = pick(plan.offload.params, OFFLOADED)
+    off_states = pick(plan.offload.optimizer, OFFLOADED)
+    resident = (
+        S.on_gpu(called="weights", size=weights, offloaded=off_params),
+        S.on_gpu(called="master", size=master, offloaded=off_states),
+        S.on_gpu(called="optimizer_states", size=optimizer, offloaded=off_states),
+        buckets,
+    )
+    host = (
+        S.on_host(called="weights", size=weights, offloaded=off_params),
+        S.on_host(called="master", size=master, offloaded=off_states),
+        S.on_host(called="optimizer_states", size=optimizer, offloaded=off_states),
+        S.on_host(called="gradients", size=_host_gradients(setting, params), offloaded=off_states),
+    )
+    return States(weights, gradients, master, optimizer, buckets, resident, host)
+
+
+def _optimizer(setting: Setting, params: Quantity) -> Quantity:
+    recipe = setting.case.recipe
+    name = recipe.optimizer
+    if name == "adafactor":
+        sums = [
+            P.layers_params(called="row_and_column_sums", layers=g.layers, params=_sums(g.weights))
+            for g in setting.groups
+        ]
+        return S.factored_states(
+            called="optimizer_states", sums=total("row_and_column_sums", sums), width=4, ways=setting.ways_states
+        )
+    dtype = "int8" if name == "adamw8bit" else recipe.precision.optimizer_state
+    width = S.optimizer_width(called="state_width", states=pick(name, STATES), state_width=pick(dtype, WIDTH))
+    return S.state_bytes(called="optimizer_states", params=params, param_width=width, ways=setting.ways_states)
+
+
+def _sums(weights: tuple[Weight, ...]) -> Quantity:
+    return total("sums", [P.rows_and_cols(called=w.name, rows=w.rows, cols=w.cols, copies=w.copies) for w in weights])
+
+
+def _buckets(setting: Setting, params: Quantity) -> Quantity:
+    """Communication buckets that stay allocated."""
+    stack, plan = setting.stack, setting.case.plan
+    if plan.data_parallel == "ddp" and stack.ddp_bucket_copy:
+        return S.ddp_buckets(
+            called="ddp_buckets", params=params, param_width=setting.gradient_width, replicas=plan.dp_replicate
+        )
+    if plan.data_parallel == "zero" and stack.bucket_elements:
+        return T.buckets(
+            called="zero_buckets",
+            elements=stack.bucket_elements,
+            width=setting.gradient_width,
+            copies=stack.bucket_copies,
+            params=params,
+        )
+    return given(0.0, "B", "buckets", because="this data parallelism keeps no bucket")
+
+
+def _host_gradients(setting: Setting, params: Quantity) -> Quantity:
+    """The CPU optimizer reads fp32 gradients from host memory."""
+    return S.state_bytes(called="host_gradients", params=params, param_width=WIDTH["fp32"], ways=setting.ways_states)

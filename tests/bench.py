@@ -1,0 +1,71 @@
+"""`make bench`: what a user waits for before anything is shown, against its budget. Exits 1 when over.
+
+The best of several tries is taken, since a shared machine only ever adds time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+IMPORT_BUDGET = 0.3  # s, in a fresh process
+CASE_BUDGET = 0.002  # s, one case of memory
+HEAVY = ("streamlit", "altair", "torch", "weasyprint", "pandas", "transformers")
+
+CASE = {
+    "cluster": {"gpu": "h100-sxm-80gb", "gpus": 64},
+    "model": "llama-3.1-8b",
+    "recipe": {"seq_len": 8192, "checkpointing": "full"},
+    "plan": {"zero": 3, "micro_batch": 1},
+}
+
+_FRESH = f"""
+import json, sys, time
+start = time.perf_counter()
+import planner
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, len(sys.modules), [name for name in {HEAVY!r} if name in sys.modules]]))
+"""
+
+
+def import_time(tries: int = 7) -> tuple[float, int, list[str]]:
+    """Seconds that `import planner` takes, how many modules are loaded then, and which heavy ones among them."""
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", _FRESH], check=True, capture_output=True, text=True).stdout)
+        for _ in range(tries)
+    ]
+    seconds, modules, heavy = min(runs)
+    return seconds, modules, heavy
+
+
+def case_time(tries: int = 200) -> float:
+    """Seconds that one evaluation takes, its case made already."""
+    import planner
+
+    case = planner.load_case(CASE)
+    best = float("inf")
+    for _ in range(tries):
+        start = time.perf_counter()
+        planner.evaluate(case)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def main() -> int:
+    seconds, modules, heavy = import_time()
+    one = case_time()
+    rows = [
+        ("import planner", f"{seconds * 1e3:.0f} ms", f"{IMPORT_BUDGET * 1e3:.0f} ms", seconds <= IMPORT_BUDGET),
+        ("heavy modules loaded by it", ", ".join(heavy) or "none", "none", not heavy),
+        ("one case", f"{one * 1e3:.2f} ms", f"{CASE_BUDGET * 1e3:.0f} ms", one <= CASE_BUDGET),
+    ]
+    for what, found, budget, good in rows:
+        print(f"{'ok  ' if good else 'OVER'}  {what}: {found} (budget {budget})")
+    print(f"      modules loaded: {modules}")
+    return 0 if all(good for *_, good in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
