@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Union
 
@@ -98,28 +99,34 @@ def formula(unit: str, source: str) -> Callable[[Callable[..., Any]], Formula]:
 
 
 def _gather(parts: Iterable[Quantity]) -> dict[str, Like]:
-    """Parts by name; a name that occurs again is numbered, so that no part is lost."""
+    """Parts by name; a name that occurs again is numbered, so that no part is lost. All have one unit."""
     named: dict[str, Like] = {}
+    unit = None
     for part in parts:
         name, again = part.name, 2
         while name in named:
             name, again = f"{part.name} ({again})", again + 1
         named[name] = part
+        if unit is not None and unit != part.unit:
+            raise TypeError(f"parts of different units: {part.name} is in {part.unit}, others in {unit}")
+        unit = part.unit
     return named
 
 
 def total(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
     """The sum of parts of one unit."""
     named = _gather(parts)
-    values = [value_of(p) for p in named.values()]
-    return Quantity(name, functools.reduce(lambda a, b: a + b, values), _unit(named), named, "total", None, because)
+    sum_ = 0.0
+    for part in named.values():
+        sum_ = sum_ + part.value  # type: ignore[union-attr]
+    return Quantity(name, sum_, _unit(named), named, "total", None, because)
 
 
 def largest(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
     """The largest of parts of one unit, element by element where they are arrays."""
     named = _gather(parts)
-    values = [value_of(p) for p in named.values()]
-    return Quantity(name, functools.reduce(maximum, values), _unit(named), named, "largest", None, because)
+    value = functools.reduce(maximum, [part.value for part in named.values()])  # type: ignore[union-attr]
+    return Quantity(name, value, _unit(named), named, "largest", None, because)
 
 
 def binding(quantity: Quantity) -> Quantity:
@@ -128,48 +135,50 @@ def binding(quantity: Quantity) -> Quantity:
 
 
 def _unit(named: dict[str, Like]) -> str:
-    units = {p.unit for p in named.values() if isinstance(p, Quantity)}
-    if len(units) != 1:
-        raise TypeError(f"parts of different units: {sorted(units)} in {list(named)}")
-    return units.pop()
+    return next(iter(named.values())).unit  # type: ignore[union-attr]
 
 
 # The functions a formula may use, each for a number or an array. On single numbers they stay out of NumPy,
 # which costs a microsecond a call.
 
 
-def _single(*values: Number) -> bool:
-    return not any(isinstance(v, np.ndarray) for v in values)
+_ARRAY = np.ndarray
 
 
 def maximum(a: Any, b: Any) -> Any:
     """The larger of two."""
-    return (a if a >= b else b) if _single(a, b) else np.maximum(a, b)
+    if isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
+        return np.maximum(a, b)
+    return a if a >= b else b
 
 
 def minimum(a: Any, b: Any) -> Any:
     """The smaller of two."""
-    return (a if a <= b else b) if _single(a, b) else np.minimum(a, b)
+    if isinstance(a, _ARRAY) or isinstance(b, _ARRAY):
+        return np.minimum(a, b)
+    return a if a <= b else b
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
     """`a` where the condition holds, else `b`."""
-    return (a if condition else b) if _single(condition, a, b) else np.where(condition, a, b)
+    if isinstance(condition, _ARRAY):
+        return np.where(condition, a, b)
+    return a if condition else b
 
 
 def ceil(a: Any) -> Any:
     """The next whole number."""
-    return float(-(-a // 1)) if _single(a) else np.ceil(a)
+    return np.ceil(a) if isinstance(a, _ARRAY) else float(-(-a // 1))
 
 
 def sqrt(a: Any) -> Any:
     """The square root."""
-    return float(a**0.5) if _single(a) else np.sqrt(a)
+    return np.sqrt(a) if isinstance(a, _ARRAY) else float(a**0.5)
 
 
 def log2(a: Any) -> Any:
     """The logarithm to the base 2."""
-    return float(np.log2(a)) if _single(a) else np.log2(a)
+    return np.log2(a) if isinstance(a, _ARRAY) else math.log2(a)
 
 
 def pick(choice: Any, table: dict[str, float]) -> Any:

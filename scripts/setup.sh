@@ -39,9 +39,9 @@ apt_install() { # false when this user may not, or when it failed
         as_root=(sudo -n)
     fi
     say "installing $*"
-    "${as_root[@]}" apt-get update -qq >&2 || return 1
+    "${as_root[@]}" apt-get update -qq >&2 || true # one broken source need not matter: the next line decides
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "$@" >/dev/null || return 1
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 system_packages() { # system_packages must|should PURPOSE PACKAGE...
@@ -55,7 +55,7 @@ system_packages() { # system_packages must|should PURPOSE PACKAGE...
         if apt_install "${want[@]}"; then return 0; fi
     fi
     [ "$need" = should ] || stop "$purpose; to install what is missing, type" "$(line_to_type "${want[@]}")"
-    touch .venv/.apt-failed
+    touch .venv/.apt-failed 2>/dev/null || true
     say "$purpose. The app runs without it; to have it, type"
     printf '\n    %s\n\n' "$(line_to_type "${want[@]}")" >&2
 }

@@ -51,7 +51,7 @@ class Published(dict[str, Any]):
 class Stack(BaseModel):
     """The keys that all rotary decoders share. `examples` are what an error proposes where there is no default."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore", protected_namespaces=(), defer_build=True)
 
     hidden_size: Width = Field(examples=[4096])
     intermediate_size: Ffn = Field(examples=[11008])

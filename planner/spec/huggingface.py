@@ -32,6 +32,8 @@ _NULL_IS_NONE = {
 }  # fmt: skip
 #: keys that decide the number of parameters: where the default of one is used, the model says so
 _SHAPE = ("num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size")
+#: a width, and the heads that share it
+_WIDTHS = {"hidden_size": "num_attention_heads", "n_embd": "n_head"}
 _ACTIVATION = ("hidden_activation", "activation_function", "hidden_act")
 
 
@@ -124,7 +126,9 @@ def _find(published: dict[str, Any], field: str) -> _Found:
     if kind in MULTIMODAL:
         text, where = published.get("text_config"), f"{field}.text_config"
         if not isinstance(text, dict):
-            raise _bad(where, f"{kind} describes its text part here: an object is needed.", "the text_config as published")
+            raise _bad(
+                where, f"{kind} describes its text part here: an object is needed.", "its text_config as published"
+            )
         return _Found(MULTIMODAL[kind], text, where, (f"{kind}: the text part only, without the vision tower",))
     if kind not in ARCHITECTURES:
         close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))
@@ -166,11 +170,12 @@ def _checked(found: _Found) -> Any:
             problems.setdefault(key, _said(entry["type"], keys.get(key), _schema(schema)[key]))
     defaults = {k: f.default for k, f in schema.model_fields.items() if not f.is_required()}
     sound = {k: v for k, v in {**defaults, **keys}.items() if k not in problems and v is not None}
+    problems = {k: (said, _fitting(k, close, sound)) for k, (said, close) in problems.items()}
     problems.update(_conflicts(sound))
     listed = [Problem(f"{found.where}.{written.get(k, k)}", *said) for k, said in problems.items()]
     if listed and found.guessed:
-        missing = "missing; the rest was read as Llama-like."
-        listed.insert(0, Problem(f"{found.where}.model_type", missing, "llama"))
+        missing = Problem(f"{found.where}.model_type", f"missing; the rest was read as {found.kind}.", found.kind)
+        listed.insert(0, missing)
     if listed:
         raise BadInput(listed)
     return made
@@ -185,18 +190,38 @@ def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
         found[act] = (f"{_shown(sound[act])} is not an activation the planner knows.", close)
     heads, kv = sound.get("num_attention_heads"), sound.get("num_key_value_heads")
     if heads and kv and heads % kv:
-        shares = (d for d in range(1, heads + 1) if heads % d == 0)
-        close = str(min(shares, key=lambda d: abs(d - kv)))
+        close = _fitting("num_key_value_heads", str(kv), sound)
         found["num_key_value_heads"] = (f"{heads} attention heads cannot share {kv} key/value heads evenly.", close)
-    for wide, many in (("hidden_size", "num_attention_heads"), ("n_embd", "n_head")):
+    for wide, many in _WIDTHS.items():
         hidden, heads = sound.get(wide), sound.get(many)
         if hidden and heads and not sound.get("head_dim") and hidden % heads:
             problem = f"{hidden} is not a multiple of {many} ({heads}), and no head_dim is given."
-            found[wide] = (problem, str(max(1, round(hidden / heads)) * heads))
+            found[wide] = (problem, _fitting(wide, str(hidden), sound))
     experts, chosen = sound.get("num_experts", sound.get("num_local_experts")), sound.get("num_experts_per_tok")
     if experts and chosen and chosen > experts:
         found["num_experts_per_tok"] = (f"a token cannot go to {chosen} of {experts} experts.", str(experts))
     return found
+
+
+def _fitting(key: str, close: str | None, sound: dict[str, Any]) -> str | None:
+    """The value nearest to `close` that also goes with the keys that are right."""
+    if close is None or key not in (*_WIDTHS, *_WIDTHS.values(), "num_key_value_heads"):
+        return close
+    wanted, kv = int(close), sound.get("num_key_value_heads")
+    if heads := sound.get(_WIDTHS.get(key, "")):
+        return close if sound.get("head_dim") else str(max(1, round(wanted / heads)) * heads)
+    if key == "num_key_value_heads":
+        allowed = _divisors(sound.get("num_attention_heads"))
+    else:
+        hidden = next((sound[wide] for wide, many in _WIDTHS.items() if many == key and wide in sound), None)
+        allowed = [] if sound.get("head_dim") else [n for n in _divisors(hidden) if n % (kv or 1) == 0]
+        wanted = max(1, round(wanted / (kv or 1))) * (kv or 1)
+    return str(min(allowed, key=lambda n: abs(n - wanted), default=wanted))
+
+
+def _divisors(number: int | None) -> list[int]:
+    small = [n for n in range(1, math.isqrt(number or 0) + 1) if (number or 0) % n == 0]
+    return sorted({*small, *((number or 0) // n for n in small)})
 
 
 def _defaults_used(made: BaseModel) -> tuple[str, ...]:
@@ -228,12 +253,12 @@ def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[str, str | Non
         return "missing.", close
     if kind in ("greater_than_equal", "greater_than"):
         return f"{_shown(value)} is too small.", close
-    if kind == "less_than_equal":
+    if kind in ("less_than_equal", "too_long"):
         return f"{_shown(value)} is too large.", close
     return f"{_shown(value)} is not {_NEEDED[schema['type']]}.", close
 
 
-def _nearest(value: Any, schema: dict[str, Any]) -> str | None:
+def _nearest(value: Any, schema: dict[str, Any]) -> str:
     number = _number(value) if schema["type"] in ("integer", "number") else None
     if number is not None and "minimum" in schema:
         low, high = schema["minimum"], schema["maximum"]
@@ -241,8 +266,8 @@ def _nearest(value: Any, schema: dict[str, Any]) -> str | None:
         return str(round(inside) if schema["type"] == "integer" else inside)
     if schema["type"] == "boolean" and str(value).lower() in ("true", "1", "false", "0"):
         return "true" if str(value).lower() in ("true", "1") else "false"
-    usual = schema.get("default", schema.get("examples", [None])[0])
-    return None if usual is None else usual if isinstance(usual, str) else json.dumps(usual)
+    usual = schema["default"] if "default" in schema else schema["examples"][0]
+    return usual if isinstance(usual, str) else json.dumps(usual)
 
 
 def _number(value: Any) -> int | float | None:

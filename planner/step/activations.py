@@ -72,18 +72,16 @@ def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quant
 
 
 def outside_layers(setting: Setting) -> list[Quantity]:
-    """Kept outside the layers: embedding dropout, the final norm, rotary tables, ids."""
+    """Kept outside the layers: ids and the final norm."""
     model, store = setting.case.model, setting.store
-    parts = [
-        A.token_ids(called="ids", tokens=setting.tokens, width=8),
-        *shared_tables(setting),
-    ]
     last = N.op(model.groups[-1].norm, "final_norm", model.hidden, store, ("head",), store.stream)
     final = A.microbatch_bytes(
         called="final_norm_saved", tokens=setting.tokens, per_token=total("final_norm", last.saved)
     )
-    parts.append(P.on_stage_bytes(called="final_norm_saved", size=final, present=setting.stage.head))
-    return parts + embedding_mask(setting)
+    return [
+        A.token_ids(called="ids", tokens=setting.tokens, width=8),
+        P.on_stage_bytes(called="final_norm_saved", size=final, present=setting.stage.head),
+    ]
 
 
 def shared_tables(setting: Setting) -> list[Quantity]:
@@ -122,17 +120,21 @@ class Instant:
 
 def instants(setting: Setting, group: Group) -> list[Instant]:
     """One instant for each operation whose backward can be the heaviest of the layer."""
-    found = []
-    for i, op in enumerate(group.ops):
-        if op.working:
-            found.append(_instant(setting, group, group.ops[:i], op, group.ops[i + 1 :]))
-    return found
+    stream = stream_per_token(setting)
+    return [
+        _instant(setting, group, stream, group.ops[:i], op, group.ops[i + 1 :])
+        for i, op in enumerate(group.ops)
+        if op.working
+    ]
 
 
-def _instant(setting: Setting, group: Group, before: tuple[Op, ...], op: Op, after: tuple[Op, ...]) -> Instant:
+def _instant(
+    setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: tuple[Op, ...]
+) -> Instant:
     tp = setting.case.plan.tp
     alive = [kept for earlier in before for kept in earlier.saved]
-    per_token = total(f"{op.name}.alive", [*alive, *op.working, group.own_input, _passing(setting, op)])
+    passing = () if op.name.startswith("norm") else (stream,)  # a norm's working set counts what passes by
+    per_token = total(f"{op.name}.alive", [*alive, *op.working, group.own_input, *passing])
     done = [w for later in after for w in later.weights] + (list(op.weights) if op.makes_own else [])
     earlier = [w for o in before for w in o.weights if w.linear]
     if setting.trained:
@@ -146,14 +148,6 @@ def _instant(setting: Setting, group: Group, before: tuple[Op, ...], op: Op, aft
         gradients,
         copied,
     )
-
-
-def _passing(setting: Setting, op: Op) -> Quantity:
-    """The residual gradient that passes by; a norm's own working set already counts it."""
-    stream = stream_per_token(setting)
-    if op.name.startswith("norm"):
-        return A.kept(called="residual_gradient", channels=0, width=0)
-    return A.kept(called="residual_gradient", channels=1, width=stream)
 
 
 def worst_instant(found: list[Instant]) -> Quantity:

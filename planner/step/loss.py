@@ -7,7 +7,7 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.quantity import Quantity, given, total
-from planner.step import activations as act
+from planner.step.activations import LayerTensors
 from planner.step.setting import Setting
 
 #: B a logit at the end of the forward and in the backward of the loss
@@ -88,35 +88,29 @@ def _early_head_gradient(setting: Setting) -> list[Quantity]:
     ]
 
 
-def head_copy(setting: Setting) -> list[Quantity]:
+def head_copy(setting: Setting) -> Quantity:
     """Autocast's low-precision copy of the head."""
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )
-    return [
-        T.weight_copies(
-            called="head_copy", params=params, act_width=setting.store.act, autocast=setting.store.autocast
-        )
-    ]
+    return T.weight_copies(
+        called="head_copy", params=params, act_width=setting.store.act, autocast=setting.store.autocast
+    )
 
 
-def last_hidden(setting: Setting) -> list[Quantity]:
+def last_hidden(setting: Setting, layer: LayerTensors) -> list[Quantity]:
     """The last hidden state where the stack still holds it at the end of an autocast forward."""
     if not (setting.stack.keeps_last_hidden and setting.store.autocast):
         return []
-    return [
-        P.on_stage_bytes(
-            called="last_hidden", size=act.tensors(setting, setting.groups[-1]).input, present=setting.stage.head
-        )
-    ]
+    return [P.on_stage_bytes(called="last_hidden", size=layer.input, present=setting.stage.head)]
 
 
-def outputs(setting: Setting) -> list[Quantity]:
+def outputs(setting: Setting) -> Quantity:
     """16-bit logits that the training loop still references while the loss runs backward."""
     if not setting.case.recipe.keeps_logits:
-        return [given(0.0, "B", "kept_logits", because="the loop drops the logits before the backward")]
+        return given(0.0, "B", "kept_logits", because="the loop drops the logits before the backward")
     kept = T.logits_bytes(
         called="kept_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
         tp=setting.case.plan.tp,
     )  # fmt: skip
-    return [_here(setting, kept)]
+    return _here(setting, kept)

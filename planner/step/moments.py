@@ -6,118 +6,141 @@ reduction) and the optimizer step. Derived from traces of real code; see docs/ex
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
-from planner.quantity import Quantity, given, largest, total
+from planner.quantity import Quantity, given, largest, pick, total
+from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
+from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, gathering
 from planner.step.setting import Group, Setting
 from planner.step.states import OFFLOADED, States, states, trained_params
-from planner.quantity import pick
 
 
-def moments(setting: Setting) -> dict[str, Quantity]:
-    """Bytes alive at each moment, by the phase's name in the command line's contract."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the moments share, made once: states, gathered weights, saved tensors, gradients as stored."""
+
+    setting: Setting
+    held: States
+    gather: Gathering
+    layers: tuple[LayerTensors, ...]
+    kept: tuple[Quantity, ...]
+    waiting: Quantity
+    stored: Quantity
+    before: Quantity
+    tables: tuple[Quantity, ...]
+    mask: tuple[Quantity, ...]
+    head_copy: Quantity
+    head_gradient: Quantity
+
+    @property
+    def groups(self) -> tuple[tuple[Group, LayerTensors], ...]:
+        """Each group of equal layers with its tensors."""
+        return tuple(zip(self.setting.groups, self.layers))
+
+
+def step(setting: Setting) -> Step:
+    """One optimizer step of one rank, before it is looked at moment by moment."""
     held = states(setting)
-    gather = gathering(setting)
+    layers = tuple(act.tensors(setting, g) for g in setting.groups)
+    by_layer = [act.kept_by_layers(setting, g, t) for g, t in zip(setting.groups, layers)]
+    tables, mask = tuple(act.shared_tables(setting)), tuple(act.embedding_mask(setting))
+    kept = (*by_layer, *act.outside_layers(setting), *tables, *mask)
+    off = pick(setting.case.plan.offload.optimizer, OFFLOADED)
+    stored = S.on_gpu(called="gradients", size=held.gradients, offloaded=off)
+    return Step(
+        setting=setting,
+        held=held,
+        gather=gathering(setting),
+        layers=layers,
+        kept=kept,
+        waiting=_waiting(setting, kept),
+        stored=stored,
+        before=T.if_carried(called="gradients", size=stored, carried=setting.carried),
+        tables=tables,
+        mask=mask,
+        head_copy=loss.head_copy(setting),
+        head_gradient=_head_gradient(setting),
+    )
+
+
+def moments(step: Step) -> dict[str, Quantity]:
+    """Bytes alive at each moment, by the phase's name in the command line's contract."""
     return {
-        "forward": _forward(setting, held, gather),
-        "loss": _loss(setting, held, gather),
-        "backward": _backward(setting, held, gather),
-        "root_reduce": _root_reduce(setting, held, gather),
-        "optimizer": _optimizer(setting, held),
+        "forward": _forward(step),
+        "loss": _loss(step),
+        "backward": _backward(step),
+        "root_reduce": _root_reduce(step),
+        "optimizer": _optimizer(step),
     }
 
 
-def _waiting(setting: Setting) -> list[Quantity]:
+def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:
     """Activations of other micro-batches in the pipeline."""
     plan = setting.case.plan
     flight = A.in_flight_1f1b(
         called="in_flight", pp=plan.pp, stage=setting.stage.index, microbatches=plan.accumulation
     )
-    each = total("kept_each_microbatch", _kept(setting))
-    return [A.waiting_kept(called="waiting_microbatches", bytes_each=each, in_flight=flight)]
+    each = total("kept_each_microbatch", kept)
+    return A.waiting_kept(called="waiting_microbatches", bytes_each=each, in_flight=flight)
 
 
-def _kept(setting: Setting) -> list[Quantity]:
-    """Everything autograd keeps of one micro-batch on this stage."""
-    layers = [act.kept_by_layers(setting, g, act.tensors(setting, g)) for g in setting.groups]
-    return [*layers, *act.outside_layers(setting)]
-
-
-def _gradients_before(setting: Setting, held: States) -> Quantity:
-    """Gradients that exist before this backward."""
-    return T.if_carried(called="gradients", size=_stored_gradients(setting, held), carried=setting.carried)
-
-
-def _stored_gradients(setting: Setting, held: States) -> Quantity:
-    """All gradients as they stay on the GPU; with the optimizer on the host they leave in buckets."""
-    off = pick(setting.case.plan.offload.optimizer, OFFLOADED)
-    return S.on_gpu(called="gradients", size=held.gradients, offloaded=off)
-
-
-def _forward(setting: Setting, held: States, gather: Gathering) -> Quantity:
+def _forward(step: Step) -> Quantity:
     """End of the forward: all saved tensors, the loss's forward, and under autocast every weight copy."""
-    copies = [
-        A.whole_copies(called="weight_copies", size=act.tensors(setting, g).copies, layers=g.layers)
-        for g in setting.groups
-    ]
+    copies = [A.whole_copies(called="weight_copies", size=t.copies, layers=g.layers) for g, t in step.groups]
     return total(
         "forward",
         [
-            *held.resident, _gradients_before(setting, held), *_kept(setting), *_waiting(setting),
-            *copies, *loss.head_copy(setting), loss.forward(setting), *loss.last_hidden(setting),
-            gather.root, gather.kept_gathered,
+            *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy,
+            loss.forward(step.setting), *loss.last_hidden(step.setting, step.layers[-1]),
+            step.gather.root, step.gather.kept_gathered,
         ],
     )  # fmt: skip
 
 
-def _loss(setting: Setting, held: States, gather: Gathering) -> Quantity:
+def _loss(step: Step) -> Quantity:
     """The backward of the loss, the heaviest instant of most runs with a large vocabulary."""
-    flag = act.recomputed(setting)
+    flag = act.recomputed(step.setting)
     copies = [
-        A.copies_at_loss(
-            called="weight_copies", size=act.tensors(setting, g).copies, layers=g.layers, recomputed=flag
-        )
-        for g in setting.groups
+        A.copies_at_loss(called="weight_copies", size=t.copies, layers=g.layers, recomputed=flag)
+        for g, t in step.groups
     ]
     return total(
         "loss",
         [
-            *held.resident, _gradients_before(setting, held), *_kept(setting), *_waiting(setting),
-            *copies, *loss.head_copy(setting), loss.backward(setting), *loss.outputs(setting),
-            gather.root, gather.at_loss, gather.kept_gathered,
+            *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy,
+            loss.backward(step.setting), loss.outputs(step.setting),
+            step.gather.root, step.gather.at_loss, step.gather.kept_gathered,
         ],
     )  # fmt: skip
 
 
-def _backward(setting: Setting, held: States, gather: Gathering) -> Quantity:
+def _backward(step: Step) -> Quantity:
     """One layer's backward, at the layer and the operation where it is heaviest."""
-    fixed = [
-        *held.resident, *act.shared_tables(setting), *act.embedding_mask(setting), *_waiting(setting),
-        _head_gradient(setting), gather.root,
-    ]  # fmt: skip
+    fixed = [*step.held.resident, *step.tables, *step.mask, step.waiting, step.head_gradient, step.gather.root]
     places = []
-    for group in setting.groups:
-        others = _other_groups(setting, group)
-        position = largest("position", [_position(setting, held, gather, group, n) for n in ("last", "next", "second", "first")])
-        instant = largest("instant", _instants(setting, group))
-        places.append(total("layer_backward", [*others, position, instant, gather.layer]))
+    for group, layer in step.groups:
+        others = [act.kept_by_layers(step.setting, g, t) for g, t in step.groups if g is not group]
+        position = largest("position", [_position(step, group, layer, n) for n in PLACES])
+        instant = largest("instant", _instants(step.setting, group))
+        places.append(total("layer_backward", [*others, position, instant, step.gather.layer]))
     return total("backward", [*fixed, largest("heaviest_layer", places)])
 
 
-def _other_groups(setting: Setting, group: Group) -> list[Quantity]:
-    """Saved tensors of layers of another kind, all alive when this kind's backward is at its heaviest."""
-    return [act.kept_by_layers(setting, g, act.tensors(setting, g)) for g in setting.groups if g is not group]
+#: places in the backward, by how many layers are done: none, one, all but two, all but one
+PLACES = ("last", "next", "second", "first")
 
 
-def _position(setting: Setting, held: States, gather: Gathering, group: Group, name: str) -> Quantity:
+def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quantity:
     """What depends on how many layers are done: kept tensors, gradients, prefetched and reduced groups."""
-    done = A.layers_done(called=f"done_{name}", layers=group.layers, place=("last", "next", "second", "first").index(name))
-    layer = act.tensors(setting, group)
+    setting = step.setting
+    done = A.layers_done(called=f"done_{name}", layers=group.layers, place=PLACES.index(name))
     flag = act.recomputed(setting)
     kept = A.kept_in_backward(
         called="kept_by_layers", saved=layer.saved, input=layer.input, layers=group.layers, done=done,
@@ -126,10 +149,10 @@ def _position(setting: Setting, held: States, gather: Gathering, group: Group, n
     copies = T.all_weight_copies(
         called="weight_copies", size=layer.copies, layers=group.layers, done=done, recomputed=flag
     )
-    return total(f"at_{name}_layer", [kept, copies, *_gradients(setting, held, group, done), *gather.at(group, done)])
+    return total(f"at_{name}_layer", [kept, copies, *_gradients(setting, group, done), *step.gather.at(group, done)])
 
 
-def _gradients(setting: Setting, held: States, group: Group, done: Quantity) -> list[Quantity]:
+def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]:
     """Gradients of finished layers, as stored; all of them where earlier micro-batches left theirs."""
     each = S.state_bytes(
         called="layer_gradients", params=group.trained, param_width=setting.gradient_width, ways=setting.ways_gradients
@@ -192,24 +215,25 @@ def _head_gradient(setting: Setting) -> Quantity:
     return T.unless_carried(called="head_gradient", size=size, carried=setting.carried)
 
 
-def _root_reduce(setting: Setting, held: States, gather: Gathering) -> Quantity:
+def _root_reduce(step: Step) -> Quantity:
     """The end of the backward: the embedding's gradient; under FSDP the root group's reduction."""
+    setting, held = step.setting, step.held
     if not setting.trained:
-        return total("root_reduce", [*held.resident, _stored_gradients(setting, held)])
-    x = act.tensors(setting, setting.groups[0]).input
+        return total("root_reduce", [*held.resident, step.stored])
+    x = step.layers[0].input
     if setting.sharded:
-        return largest("root_reduce", gather.root_moments(held, x, act.shared_tables(setting)))
+        return largest("root_reduce", step.gather.root_moments(held, x, list(step.tables)))
     tied = T.tied_gradients(
         called="tied_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
         tied=setting.case.model.tied,
     )  # fmt: skip
     sort = T.embedding_sort(called="embedding_sort", tokens=setting.tokens, width=24)
-    return total("root_reduce", [*held.resident, _stored_gradients(setting, held), tied, x, sort])
+    return total("root_reduce", [*held.resident, step.stored, tied, x, sort])
 
 
-def _optimizer(setting: Setting, held: States) -> Quantity:
+def _optimizer(step: Step) -> Quantity:
     """The optimizer step: all gradients, all states, and the optimizer's temporaries."""
-    return total("optimizer", [*held.resident, _stored_gradients(setting, held), *_step_temporaries(setting)])
+    return total("optimizer", [*step.held.resident, step.stored, *_step_temporaries(step.setting)])
 
 
 def _step_temporaries(setting: Setting) -> list[Quantity]:
@@ -217,7 +241,7 @@ def _step_temporaries(setting: Setting) -> list[Quantity]:
     recipe, stack = setting.case.recipe, setting.stack
     if setting.case.plan.offload.optimizer == "cpu":
         return []
-    width = max(setting.width, 4) if recipe.precision.master != "none" else setting.width
+    width = WIDTH["fp32"] if recipe.precision.master != "none" else setting.width
     if stack.bucket_elements:
         return [
             T.fp32_gradient_slice(

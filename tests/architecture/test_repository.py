@@ -25,7 +25,8 @@ def text_files() -> list[Path]:
     if listed.returncode == 0:
         paths = [ROOT / name.decode() for name in listed.stdout.split(b"\0") if name]
     else:
-        paths = [p for p in ROOT.rglob("*") if not {".venv", ".git"} & set(p.relative_to(ROOT).parts)]
+        made = {".venv", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "out", "build", "dist"}
+        paths = [p for p in ROOT.rglob("*") if not made & set(p.relative_to(ROOT).parts)]
     return [p for p in paths if p.is_file() and b"\0" not in p.read_bytes()[:8192]]
 
 

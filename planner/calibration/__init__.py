@@ -1,0 +1,1 @@
+"""Coefficients that only a measurement can give, with their spread, range and origin."""

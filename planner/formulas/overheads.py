@@ -1,0 +1,108 @@
+"""From allocated to reserved to what the device holds, the band around it, and the verdict."""
+
+from planner.quantity import formula, maximum, minimum, sqrt, where
+
+
+@formula("B", source="allocator-replay")
+def cached_one_stream(allocated, slack):
+    """Cached and split blocks of the allocator over the peak, with one compute stream."""
+    return allocated * slack
+
+
+@formula("B", source="allocator-replay")
+def stream_pools(root_gathered, root_reduced, layer_gathered, layer_reduced):
+    """Pools of FSDP's communication streams: root gather and reduce, four layer buffers and a reduction.
+
+    Each stream's pool keeps its own peak: what one stream frees, another cannot take.
+    """
+    return root_gathered + root_reduced + 4 * layer_gathered + layer_reduced
+
+
+@formula("B", source="allocator-replay")
+def cached_fsdp(allocated, loss_moment, gathered_at_loss, pools, factor, unavoidable):
+    """Cached blocks under FSDP: the loss's moment with every pool at its own peak, less what is allocated."""
+    return maximum(loss_moment - gathered_at_loss + factor * pools - allocated, allocated * unavoidable)
+
+
+@formula("B", source="allocator-replay")
+def squeezed(cached, allocated, outside, workspaces, usable, unavoidable):
+    """Cached blocks that really stay: near the limit torch frees what it can before it fails."""
+    room = usable - outside - workspaces - allocated
+    return minimum(cached, maximum(room, allocated * unavoidable))
+
+
+@formula("B", source="nccl-memory")
+def communicator_buffers(first, more, communicators):
+    """NCCL's buffers: the first communicator and each further one; none on a single GPU."""
+    return where(communicators > 0, first + more * (communicators - 1), 0 * first)
+
+
+@formula("1", source="definition")
+def communicators(world, dp_replicate, dp_shard, tp, pp):
+    """Process groups that communicate: one where the world is more than one GPU, and one for each further axis."""
+    axes = where(dp_replicate > 1, 1, 0) + where(dp_shard > 1, 1, 0) + where(tp > 1, 1, 0) + where(pp > 1, 1, 0)
+    return where(world > 1, maximum(axes, 1), 0)
+
+
+@formula("1", source="definition")
+def world_size(dp_replicate, dp_shard, tp, cp, pp):
+    """GPUs a plan takes."""
+    return dp_replicate * dp_shard * tp * cp * pp
+
+
+@formula("B", source="definition")
+def upper_end(device, allocated, error, cached, cached_high, context, context_high, nccl, nccl_high):
+    """Upper end of the 90 % band of device memory; the four causes are taken as independent."""
+    return device + sqrt(
+        (allocated * error) ** 2
+        + (cached_high - cached) ** 2
+        + (context_high - context) ** 2
+        + (nccl_high - nccl) ** 2
+    )
+
+
+@formula("B", source="definition")
+def lower_end(device, allocated, error, cached, cached_low, context, context_low, nccl, nccl_low):
+    """Lower end of the 90 % band of device memory; the four causes are taken as independent."""
+    return device - sqrt(
+        (allocated * error) ** 2
+        + (cached - cached_low) ** 2
+        + (context - context_low) ** 2
+        + (nccl - nccl_low) ** 2
+    )
+
+
+@formula("B", source="cli-contract")
+def least_needed(allocated, error, unavoidable, workspaces, context, nccl):
+    """The least this run can do with: lower ends, and an allocator squeezed to its unavoidable minimum."""
+    return allocated * (1 + error) * (1 + unavoidable) + workspaces + context + nccl
+
+
+@formula("B", source="definition")
+def headroom(usable, device):
+    """What is left on the card."""
+    return usable - device
+
+
+@formula("1", source="cli-contract")
+def verdict_code(high, least, usable):
+    """2 fits: the band's upper end is within the card. 0 oom: even the least needed is not. 1 edge: between."""
+    return where(high <= usable, 2, where(least > usable, 0, 1))
+
+
+@formula("1", source="definition")
+def share(part, whole):
+    """A part of a whole."""
+    return part / whole
+
+
+@formula("B", source="deepspeed-source")
+def host_memory(state, pinned, process, ranks):
+    """Host memory of one node: offloaded state with its pinned rounding, and each rank's process."""
+    return (state * pinned + process) * ranks
+
+
+@formula("B", source="definition")
+def smaller(a, b):
+    """The smaller of two sizes."""
+    return minimum(a, b)

@@ -1,0 +1,211 @@
+"""The memory of a case: allocated, reserved and device, their band, per stage and on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.calibration.coefficients import Coefficient, priors
+from planner.formulas import overheads as O
+from planner.formulas import states as S
+from planner.quantity import Quantity, binding, given, largest, total, value_of
+from planner.spec.case import Case
+from planner.step import moments as M
+from planner.step.setting import Stage, setting
+from planner.step.states import States
+
+VERDICTS = ("oom", "edge", "fits")
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on one rank of one stage.
+
+    moments     by phase; the largest is `allocated`, torch's peak of allocated bytes
+    reserved    torch's peak of reserved bytes: allocated, workspaces and cached blocks
+    device      reserved, CUDA context and NCCL: what nvidia-smi shows as used by this process
+    low, high   90 % band of device, before the allocator is squeezed by the card's end
+    least       the least the run can do with
+    usable      what torch sees on the card
+    """
+
+    stage: Any
+    states: States
+    moments: dict[str, Quantity]
+    allocated: Quantity
+    workspaces: Quantity
+    cached: Quantity
+    reserved: Quantity
+    context: Quantity
+    nccl: Quantity
+    device: Quantity
+    low: Quantity
+    high: Quantity
+    least: Quantity
+    usable: Quantity
+    headroom: Quantity
+    verdict_code: Quantity
+
+    @property
+    def verdict(self) -> str:
+        """fits, edge or oom; single values only."""
+        return VERDICTS[int(value_of(self.verdict_code))]
+
+    @property
+    def peak_phase(self) -> str:
+        """The moment that sets the peak; single values only."""
+        return binding(self.allocated).name
+
+
+def memory(case: Case, stage: Stage | None = None) -> Memory:
+    """Memory of one rank of `stage`; of the worst stage when none is named."""
+    if stage is None:
+        stage = worst_stage(case)
+    work = M.step(setting(case, stage))
+    found = M.moments(work)
+    return _device(work, found, largest("allocated", found.values()))
+
+
+def stages(case: Case) -> list[Stage]:
+    """Every stage of the pipeline, single values."""
+    count = int(np.max(case.plan.pp))
+    return [Stage(i, int(i == 0), int(i == count - 1)) for i in range(count)]
+
+
+def worst_stage(case: Case) -> Stage:
+    """The stage with the largest device memory: all stages at once as arrays, then the worst by itself."""
+    every = stages(case)
+    if len(every) == 1:
+        return every[0]
+    at_once = Stage(*(np.array([getattr(s, f) for s in every]) for f in ("index", "embedding", "head")))
+    return every[int(np.argmax(np.broadcast_to(value_of(memory(case, at_once).device), len(every))))]
+
+
+def error(case: Case) -> Coefficient:
+    """How far the formulas themselves may be off for this kind of run."""
+    plan, recipe = case.plan, case.recipe
+    derived = (
+        np.any(np.asarray(plan.tp) > 1)
+        or np.any(np.asarray(plan.pp) > 1)
+        or plan.data_parallel == "zero"
+        or plan.offload.params != "none"
+        or plan.offload.optimizer != "none"
+        or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
+        or recipe.loss != "full-logits"
+        or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
+    )
+    return priors()["formula_error_derived" if derived else "formula_error_traced"]
+
+
+def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
+    here, known = work.setting, priors()
+    case, plan = here.case, here.case.plan
+    usable = case.cluster.accelerator.memory_usable
+    context, workspaces = known["context"], known["workspaces"].at()
+    groups = O.communicators(
+        world=O.world_size(
+            dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, cp=plan.cp, pp=plan.pp
+        ),
+        dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, pp=plan.pp,
+    )  # fmt: skip
+    nccl = {
+        end: O.communicator_buffers(
+            called="nccl", first=known["nccl"].at(end), more=known["nccl_more"].at(end), communicators=groups
+        )
+        for end in ("low", "value", "high")
+    }
+    pools = _pools(work) if here.sharded else None
+    free = {end: _cached(work, found, allocated, pools, end) for end in ("low", "value", "high")}
+    outside = total("outside", [context.at(), nccl["value"]])
+    cached = O.squeezed(
+        called="cached", cached=free["value"], allocated=allocated, outside=outside, workspaces=workspaces,
+        usable=usable, unavoidable=known["unavoidable"].at(),
+    )  # fmt: skip
+    reserved = total("reserved", [allocated, workspaces, cached])
+    device = total("device", [reserved, context.at(), nccl["value"]])
+    unsqueezed = total("unsqueezed", [allocated, workspaces, free["value"], context.at(), nccl["value"]])
+    wrong = error(case)
+    shared = {"allocated": allocated, "cached": free["value"], "context": context.at(), "nccl": nccl["value"]}
+    high = O.upper_end(
+        called="high", device=unsqueezed, error=wrong.at("high"), cached_high=free["high"],
+        context_high=context.at("high"), nccl_high=nccl["high"], **shared,
+    )  # fmt: skip
+    low = O.lower_end(
+        called="low", device=device, error=wrong.at("low"), cached_low=_lower(cached, free["low"]),
+        context_low=context.at("low"), nccl_low=nccl["low"], **{**shared, "cached": cached},
+    )  # fmt: skip
+    least = O.least_needed(
+        called="least", allocated=allocated, error=wrong.at("low"), unavoidable=known["unavoidable"].at("low"),
+        workspaces=known["workspaces"].at("low"), context=context.at("low"), nccl=nccl["low"],
+    )  # fmt: skip
+    return Memory(
+        stage=here.stage, states=work.held, moments=found, allocated=allocated, workspaces=workspaces, cached=cached,
+        reserved=reserved, context=context.at(), nccl=nccl["value"], device=device, low=low, high=high, least=least,
+        usable=usable, headroom=O.headroom(usable=usable, device=device),
+        verdict_code=O.verdict_code(high=high, least=least, usable=usable),
+    )  # fmt: skip
+
+
+def _lower(cached: Quantity, low: Quantity) -> Quantity:
+    return O.smaller(called="cached", a=cached, b=low)
+
+
+def _cached(
+    work: M.Step, found: dict[str, Quantity], allocated: Quantity, pools: Quantity | None, end: str
+) -> Quantity:
+    """Cached blocks if the card had no end."""
+    known, here = priors(), work.setting
+    mode = "expandable" if here.case.recipe.allocator == "expandable" else "native"
+    if pools is None:
+        kind = "slack_megatron" if here.stack.allocator_kind == "megatron" else f"slack_one_stream_{mode}"
+        return O.cached_one_stream(called="cached", allocated=allocated, slack=known[kind].at(end))
+    return O.cached_fsdp(
+        called="cached", allocated=allocated, loss_moment=found["loss"],
+        gathered_at_loss=total("gathered_at_loss", [work.gather.root, work.gather.at_loss]),
+        pools=pools, factor=known[f"pools_fsdp_{mode}"].at(end), unavoidable=known["unavoidable"].at(),
+    )  # fmt: skip
+
+
+def _pools(work: M.Step) -> Quantity:
+    """The stream pools of FSDP."""
+    here, group = work.setting, work.setting.groups[0]
+    frozen = given(0.0, "param", "root_weights", because="frozen")
+    root = total("root_weights", [here.embedding, here.head, here.rest]) if here.trained else frozen
+    return O.stream_pools(
+        root_gathered=work.gather.root,
+        root_reduced=S.state_bytes(called="root_reduced", params=root, param_width=here.reduce_width, ways=1),
+        layer_gathered=work.gather.layer,
+        layer_reduced=S.state_bytes(called="reduced", params=group.trained, param_width=here.reduce_width, ways=1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Host memory of one node in B: needed with its band, what the node has, and the verdict (None: unknown)."""
+
+    needed: Quantity
+    low: Quantity
+    high: Quantity
+    capacity: Quantity | None
+    verdict: str | None
+
+
+def host(case: Case, memory: Memory) -> Host:
+    """Host memory of a node whose ranks all hold the stage of `memory`."""
+    known = priors()
+    state = total("offloaded", memory.states.host)
+    ends = {
+        end: O.host_memory(
+            called="host", state=state, pinned=known["host_pinned"].at(end), process=known["host_process"].at(end),
+            ranks=case.cluster.gpus_per_node,
+        )
+        for end in ("low", "value", "high")
+    }  # fmt: skip
+    capacity = case.cluster.host_memory
+    verdict = None
+    if capacity is not None:
+        code = O.verdict_code(high=ends["high"], least=ends["low"], usable=capacity)
+        verdict = VERDICTS[int(value_of(code))] if np.ndim(value_of(code)) == 0 else None
+    return Host(ends["value"], ends["low"], ends["high"], capacity, verdict)
