@@ -155,12 +155,13 @@ def _checked(found: _Found) -> Any:
     architecture = ARCHITECTURES[found.kind]
     schema = architecture.config
     keys, written = dict(found.keys), {}
+    # The other spelling wins where both are there, as in transformers: it is what an override is written in.
     for other, own in architecture.spellings:
-        if other in keys and own not in keys:
+        if other in keys:
             keys[own], written[own] = keys.pop(other), other
     optional = {k for k, f in schema.model_fields.items() if not f.is_required() and k not in _NULL_IS_NONE}
     keys = {k: v for k, v in keys.items() if k in schema.model_fields and not (v is None and k in optional)}
-    problems: dict[str, tuple[str, str | None]] = {}
+    problems: dict[str, tuple[str, str]] = {}
     made = None
     try:
         made = schema.model_validate(keys)
@@ -181,9 +182,9 @@ def _checked(found: _Found) -> Any:
     return made
 
 
-def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Problems between keys that are each right by themselves."""
-    found: dict[str, tuple[str, str | None]] = {}
+    found: dict[str, tuple[str, str]] = {}
     act = next((key for key in _ACTIVATION if key in sound), None)
     if act and sound[act] not in ACTIVATIONS:
         close = nearest(sound[act][:100], ACTIVATIONS) or ", ".join(ACTIVATIONS)
@@ -203,9 +204,9 @@ def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
     return found
 
 
-def _fitting(key: str, close: str | None, sound: dict[str, Any]) -> str | None:
+def _fitting(key: str, close: str, sound: dict[str, Any]) -> str:
     """The value nearest to `close` that also goes with the keys that are right."""
-    if close is None or key not in (*_WIDTHS, *_WIDTHS.values(), "num_key_value_heads"):
+    if not close.isdecimal() or key not in (*_WIDTHS, *_WIDTHS.values(), "num_key_value_heads"):
         return close
     wanted, kv = int(close), sound.get("num_key_value_heads")
     if heads := sound.get(_WIDTHS.get(key, "")):
@@ -246,15 +247,16 @@ _NEEDED = {
 }  # fmt: skip
 
 
-def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[str, str | None]:
+def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[str, str]:
     """The problem and the nearest valid value."""
     close = _nearest(value, schema)
     if kind == "missing":
         return "missing.", close
     if kind in ("greater_than_equal", "greater_than"):
-        return f"{_shown(value)} is too small.", close
-    if kind in ("less_than_equal", "too_long"):
-        return f"{_shown(value)} is too large.", close
+        least = f"at least {schema['minimum']}" if "minimum" in schema else "above 0"
+        return f"{_shown(value)} is too small: {least} is needed.", close
+    if kind == "less_than_equal":
+        return f"{_shown(value)} is too large: at most {schema['maximum']:,}.", close
     return f"{_shown(value)} is not {_NEEDED[schema['type']]}.", close
 
 

@@ -1,0 +1,65 @@
+"""From what a user states to a case that no rule forbids, and from one case to its neighbour."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner import rules
+from planner.errors import BadInput, Problem
+from planner.spec.build import build, merged
+from planner.spec.case import Case
+from planner.spec.form import SCHEMA
+from planner.spec.model import Model
+
+MOST_BYTES = 1_000_000
+
+
+def case(raw: Mapping[str, Any], model: Model | None = None, files: bool = True) -> Case:
+    """The case that `raw` (the file form) states, legal by every rule.
+
+    `model` replaces the stated one; `files=False` reads no path. Raises BadInput with every problem at once.
+    """
+    made = build(raw, model, files)
+    broken = rules.violations(made)
+    if broken:
+        raise BadInput([Problem(v.field, v.because, v.nearest) for v in broken])
+    return made
+
+
+def changed(old: Case, changes: Mapping[str, Any], model: Model | None = None) -> Case:
+    """The same case with some dotted fields stated otherwise: changed(case, {"plan.tp": 4})."""
+    return case(merged(old.stated, changes), model)
+
+
+def read(text: str | bytes, where: str = "case") -> dict[str, Any]:
+    """The raw case in a JSON or TOML text; refuses what is too large, too deep or neither."""
+    if len(text) > MOST_BYTES:
+        raise BadInput(Problem(where, f"{len(text)} bytes are more than a case file has.", f"{MOST_BYTES} bytes"))
+    try:
+        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        tree = json.loads(plain) if plain.lstrip().startswith("{") else tomllib.loads(plain)
+    except RecursionError:
+        raise BadInput(Problem(where, "is nested too deeply.")) from None
+    except (UnicodeDecodeError, ValueError) as error:
+        raise BadInput(Problem(where, f"is neither JSON nor TOML: {error}.")) from None
+    if not isinstance(tree, dict):
+        raise BadInput(Problem(where, "is not an object with fields.", '{"model": "llama-3-8b"}'))
+    return tree
+
+
+def read_file(path: str) -> dict[str, Any]:
+    """The raw case in a file."""
+    try:
+        with Path(path).open("rb") as file:
+            return read(file.read(MOST_BYTES + 1), path)
+    except OSError as error:
+        raise BadInput(Problem("case", f"{path}: {error.strerror or error}.")) from None
+
+
+def stated(of: Case) -> dict[str, Any]:
+    """The file form of a case: its format and what the user stated."""
+    return {"schema": SCHEMA, **of.stated}

@@ -1,0 +1,231 @@
+"""What makes a plan impossible, as named rules: over one case with reason and remedy, over arrays as a mask.
+
+Rules run in order, each on what survived the ones before, so that a later one may divide by what an earlier one
+made sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.formulas import overheads as O
+from planner.quantity import value_of
+from planner.spec.case import Case
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule: the field, why it cannot be, and the nearest value that can."""
+
+    rule: str
+    field: str
+    because: str
+    nearest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A condition on a case. `holds` works on arrays; `because` and `nearest` speak of a single case."""
+
+    name: str
+    field: str
+    holds: Callable[[Case], Any]
+    because: Callable[[Case], str]
+    nearest: Callable[[Case], str | None]
+
+
+def violations(case: Case) -> list[Violation]:
+    """Every rule that a single case breaks."""
+    return [
+        Violation(r.name, r.field, r.because(case), r.nearest(case)) for r in RULES if not np.all(r.holds(case))
+    ]
+
+
+def mask(case: Case) -> Any:
+    """Which candidates of a case with arrays break no rule."""
+    alive: Any = True
+    for rule in RULES:
+        alive = np.logical_and(alive, rule.holds(case))
+    return alive
+
+
+def divisor_near(number: int, wanted: int) -> int:
+    """The divisor of `number` that is nearest to `wanted`, the smaller one on a tie."""
+    wanted = max(1, wanted)
+    top = min(number, 1_000_000)
+    return min((d for d in range(1, top + 1) if number % d == 0), key=lambda d: (abs(d - wanted), d))
+
+
+def _world(case: Case) -> Any:
+    p = case.plan
+    return value_of(
+        O.world_size(dp_replicate=p.dp_replicate, dp_shard=p.dp_shard, tp=p.tp, cp=p.cp, pp=p.pp)
+    )
+
+
+def _nearest_world(case: Case) -> str:
+    p, gpus = case.plan, int(case.cluster.gpus)
+    inside = int(p.tp) * int(p.cp) * int(p.pp)
+    if gpus % inside == 0:
+        axis = "dp_shard" if p.data_parallel in ("fsdp2", "zero") else "dp_replicate"
+        return f"{axis} = {gpus // inside}"
+    return f"tp x pp = {divisor_near(gpus, inside)}, or cluster.gpus = {max(1, round(gpus / inside)) * inside}"
+
+
+def _every(case: Case, test: Callable[[Any], Any]) -> Any:
+    """A test that every group of layers must pass."""
+    held: Any = True
+    for group in case.model.groups:
+        held = np.logical_and(held, test(group))
+    return held
+
+
+def _common(case: Case) -> int:
+    import math
+
+    heads = [int(np.max(g.attention.kv_heads)) for g in case.model.groups]
+    return math.gcd(*heads, *(int(np.max(g.attention.heads)) for g in case.model.groups))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "world",
+        "plan",
+        lambda c: np.equal(_world(c), c.cluster.gpus),
+        lambda c: f"dp_replicate x dp_shard x tp x cp x pp = {_world(c)}, but the cluster has {c.cluster.gpus} GPUs.",
+        _nearest_world,
+    ),
+    Rule(
+        "context-parallel",
+        "plan.cp",
+        lambda c: np.equal(c.plan.cp, 1),
+        lambda c: f"context parallelism ({c.plan.cp}) is not modelled yet.",
+        lambda c: "1",
+    ),
+    Rule(
+        "heads",
+        "plan.tp",
+        lambda c: _every(c, lambda g: np.equal(np.mod(g.attention.heads, c.plan.tp), 0)),
+        lambda c: f"{c.model.groups[0].attention.heads} heads are not divisible by tp = {c.plan.tp}.",
+        lambda c: str(divisor_near(_common(c), int(c.plan.tp))),
+    ),
+    Rule(
+        "kv-heads",
+        "plan.tp",
+        lambda c: _every(c, lambda g: np.equal(np.mod(g.attention.kv_heads, c.plan.tp), 0)),
+        lambda c: f"{c.model.groups[0].attention.kv_heads} key/value heads are not divisible by tp = {c.plan.tp}.",
+        lambda c: str(divisor_near(_common(c), int(c.plan.tp))),
+    ),
+    Rule(
+        "ffn",
+        "plan.tp",
+        lambda c: _every(c, lambda g: np.equal(np.mod(g.mlp.ffn, c.plan.tp), 0)),
+        lambda c: f"the feed-forward width {c.model.groups[0].mlp.ffn} is not divisible by tp = {c.plan.tp}.",
+        lambda c: str(divisor_near(int(np.max(c.model.groups[0].mlp.ffn)), int(c.plan.tp))),
+    ),
+    Rule(
+        "sequence",
+        "recipe.seq_len",
+        lambda c: np.equal(np.mod(c.recipe.seq_len, np.where(c.plan.sequence_parallel, c.plan.tp, 1)), 0),
+        lambda c: f"sequence parallelism splits {c.recipe.seq_len} tokens over tp = {c.plan.tp}.",
+        lambda c: str(max(1, int(c.recipe.seq_len) // int(c.plan.tp)) * int(c.plan.tp)),
+    ),
+    Rule(
+        "layers",
+        "plan.pp",
+        lambda c: _every(c, lambda g: np.equal(np.mod(g.count, c.plan.pp), 0)),
+        lambda c: f"{c.model.layers} layers do not split evenly over pp = {c.plan.pp} stages.",
+        lambda c: str(divisor_near(int(np.max(c.model.layers)), int(c.plan.pp))),
+    ),
+    Rule(
+        "positions",
+        "recipe.seq_len",
+        lambda c: np.logical_or(c.model.position != "learned", np.less_equal(c.recipe.seq_len, c.model.max_positions)),
+        lambda c: f"{c.recipe.seq_len} tokens exceed the model's table of {c.model.max_positions} learned positions.",
+        lambda c: str(c.model.max_positions),
+    ),
+    Rule(
+        "fsdp-stage",
+        "plan.zero",
+        lambda c: np.logical_or(c.plan.data_parallel != "fsdp2", np.equal(c.plan.zero, 3)),
+        lambda c: f"FSDP shards weights, gradients and states: that is ZeRO stage 3, not {c.plan.zero}.",
+        lambda c: "3, or data_parallel = zero",
+    ),
+    Rule(
+        "ddp-stage",
+        "plan.zero",
+        lambda c: np.logical_or(c.plan.data_parallel not in ("ddp", "none"), np.equal(c.plan.zero, 0)),
+        lambda c: f"{c.plan.data_parallel} shards nothing, so ZeRO stage {c.plan.zero} cannot be.",
+        lambda c: "0, or data_parallel = zero",
+    ),
+    Rule(
+        "replicas",
+        "plan.data_parallel",
+        lambda c: np.logical_or(
+            c.plan.data_parallel != "none", np.logical_and(np.equal(c.plan.dp_replicate, 1), np.equal(c.plan.dp_shard, 1))
+        ),
+        lambda c: "several data-parallel ranks need a data parallelism.",
+        lambda c: "ddp",
+    ),
+    Rule(
+        "ddp-shard",
+        "plan.dp_shard",
+        lambda c: np.logical_or(c.plan.data_parallel != "ddp", np.equal(c.plan.dp_shard, 1)),
+        lambda c: "DDP keeps whole copies: it has replicas, not shards.",
+        lambda c: "dp_replicate instead, or data_parallel = fsdp2",
+    ),
+    Rule(
+        "zero-pipeline",
+        "plan.zero",
+        lambda c: np.logical_or(
+            c.plan.data_parallel != "zero", np.logical_or(np.equal(c.plan.pp, 1), np.less_equal(c.plan.zero, 1))
+        ),
+        lambda c: f"ZeRO stage {c.plan.zero} and a pipeline cannot be combined: gradients must stay whole until it ends.",
+        lambda c: "1",
+    ),
+    Rule(
+        "offload-needs-zero",
+        "plan.offload",
+        lambda c: np.logical_or(
+            c.plan.data_parallel in ("zero", "fsdp2"),
+            (c.plan.offload.optimizer == "none") & (c.plan.offload.params == "none"),
+        ),
+        lambda c: f"{c.plan.data_parallel} cannot offload; DeepSpeed's ZeRO and FSDP2 can.",
+        lambda c: "data_parallel = zero",
+    ),
+    Rule(
+        "offload-params-stage",
+        "plan.offload.params",
+        lambda c: np.logical_or(
+            c.plan.data_parallel != "zero", np.logical_or(c.plan.offload.params == "none", np.equal(c.plan.zero, 3))
+        ),
+        lambda c: f"ZeRO stage {c.plan.zero} keeps whole weights on the GPU; only stage 3 offloads them.",
+        lambda c: "zero = 3",
+    ),
+    Rule(
+        "fsdp-offload",
+        "plan.offload.params",
+        lambda c: c.plan.data_parallel != "fsdp2" or c.plan.offload.optimizer == c.plan.offload.params,
+        lambda c: "FSDP2's CPU offload takes weights, gradients and states together.",
+        lambda c: "cpu",
+    ),
+    Rule(
+        "eight-bit",
+        "recipe.precision.optimizer_state",
+        lambda c: c.recipe.precision.optimizer_state != "int8" or c.recipe.optimizer == "adamw8bit",
+        lambda c: f"{c.recipe.optimizer} has no 8-bit states.",
+        lambda c: "optimizer = adamw8bit",
+    ),
+    Rule(
+        "no-bf16",
+        "recipe.precision",
+        lambda c: c.recipe.precision.compute != "bf16" or "bf16" in c.cluster.accelerator.peak
+        or not c.cluster.accelerator.peak,
+        lambda c: f"{c.cluster.accelerator.name} has no bf16.",
+        lambda c: "autocast-fp16",
+    ),
+)  # fmt: skip

@@ -1,0 +1,120 @@
+"""The largest model that a cluster trains, one answer for each recipe family."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planner import cases
+from planner.errors import BadInput, PlannerError
+from planner.layers.model import parameters
+from planner.quantity import value_of
+from planner.search.limits import binding_of, fits, trains
+from planner.search.solve import largest_true
+from planner.spec import presets
+from planner.spec.build import merged
+from planner.spec.case import Case
+from planner.spec.model import Model
+from planner.step.evaluate import Estimate, evaluate
+
+REGIMES = Path(__file__).parent.parent / "data" / "regimes.toml"
+HIDDEN = (8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512)
+TOKENS = 4096
+MOST_LAYERS = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A recipe family: its kind, its name for people, and the fields of a case that make it."""
+
+    regime: str
+    recipe: str
+    changes: dict[str, Any]
+    tensor_parallel_node: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Largest:
+    """The largest model of one family.
+
+    params       of the largest whose expected memory is within the card (and the host's), 0 where none is
+    comfortable  of the largest whose verdict is `fits`
+    """
+
+    regime: Regime
+    params: float
+    comfortable: float
+    case: Case | None
+    estimate: Estimate | None
+    binding: str
+
+
+@functools.lru_cache(maxsize=1)
+def regimes() -> tuple[Regime, ...]:
+    """The families, in the order they are shown."""
+    rows = tomllib.loads(REGIMES.read_text(encoding="utf-8"))["regime"]
+    return tuple(
+        Regime(r["regime"], r["recipe"], r["changes"], r.get("tensor_parallel_node", False)) for r in rows
+    )
+
+
+def largest(cluster: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> list[Largest]:
+    """One answer for each family on a cluster (the file form's `cluster`).
+
+    `stated` are dotted fields that hold for all families (a sequence length, another loss). The shape is the
+    contract's: head size 128, 8 key/value heads, FFN 3.5 x hidden, vocabulary 128,256 untied, 4,096 tokens per GPU,
+    full checkpointing, hidden 8,192 with the depth solved for (less for small answers).
+    """
+    return [_one(regime, cluster, dict(stated or {})) for regime in regimes()]
+
+
+def _one(regime: Regime, cluster: Mapping[str, Any], stated: dict[str, Any]) -> Largest:
+    base = {"recipe.checkpointing": "full", "recipe.seq_len": TOKENS, "plan.micro_batch": 1}
+    raw = merged({"cluster": dict(cluster)}, {**base, **regime.changes, **stated})
+    first = cases.case(raw, presets.shape(HIDDEN[0], 1))
+    if regime.tensor_parallel_node and "plan.tp" not in stated:
+        tp = min(8, first.cluster.gpus_per_node)
+        raw = merged(raw, {"plan.tp": tp, "plan.micro_batch": tp})  # 4,096 tokens per GPU, not per group
+    at = functools.partial(_at, raw)
+    hidden = next((h for h in HIDDEN if _depth(at, h, trains) * 512 >= h), HIDDEN[-1])
+    depth, sure = _depth(at, hidden, trains), _depth(at, hidden, fits)
+    if not depth:
+        found = evaluate(at(presets.shape(hidden, 1)))
+        return Largest(regime, 0.0, 0.0, None, None, binding_of(found))
+    case = at(presets.shape(hidden, depth))
+    beyond = evaluate(at(presets.shape(hidden, depth + 1)))
+    return Largest(
+        regime,
+        _params(case.model),
+        _params(at(presets.shape(hidden, sure)).model) if sure else 0.0,
+        case,
+        evaluate(case),
+        binding_of(beyond),
+    )
+
+
+def _at(raw: Mapping[str, Any], model: Model) -> Case:
+    return cases.case(raw, model)
+
+
+def _depth(at: functools.partial[Case], hidden: int, holds: Any) -> int:
+    """The most layers of that width; 0 where one is too much or the plan is not legal for that width."""
+
+    def answer(layers: int) -> bool:
+        try:
+            return bool(holds(at(presets.shape(hidden, layers))))
+        except BadInput:
+            return False
+
+    return largest_true(answer, 32, MOST_LAYERS)
+
+
+def _params(model: Model) -> float:
+    return float(value_of(parameters(model)))
+
+
+__all__ = ["Largest", "PlannerError", "Regime", "largest", "regimes"]

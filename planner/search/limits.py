@@ -1,0 +1,76 @@
+"""The largest micro-batch and the longest sequence of a case, at the card's end and with certainty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.quantity import value_of
+from planner.search.solve import largest_true
+from planner.spec.case import Case
+from planner.step.evaluate import Estimate, evaluate
+
+MOST_SEQUENCE = 2**27
+STEP = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The answer to an inverse question.
+
+    value        the most the expected memory allows: within the card, perhaps on the edge
+    comfortable  the most whose verdict is `fits`: the whole 90 % band is within the card
+    estimate     at `value`; at 1 where nothing fits
+    binding      what sets the limit: the phase and the largest part at its peak, or host memory
+    """
+
+    value: int
+    comfortable: int
+    estimate: Estimate
+    binding: str
+
+
+def trains(case: Case) -> bool:
+    """Whether the expected memory is within the card, and offloaded states within the host."""
+    found = evaluate(case)
+    return float(value_of(found.memory.headroom)) >= 0 and host_holds(found)
+
+
+def host_holds(found: Estimate) -> bool:
+    """Whether the node holds what is expected of its memory; yes where the node is not known."""
+    room = found.host.capacity
+    return room is None or float(value_of(found.host.needed)) <= float(value_of(room))
+
+
+def fits(case: Case) -> bool:
+    """Whether the verdict is `fits` on the GPU and not `oom` on the host."""
+    found = evaluate(case)
+    return found.verdict == "fits" and found.host.verdict in (None, "fits")
+
+
+def binding_of(found: Estimate) -> str:
+    """What limits an estimate, in words."""
+    if not host_holds(found):
+        return "host memory"
+    parts = found.breakdown()
+    biggest = max(parts, key=lambda k: float(value_of(parts[k])))
+    return f"{found.memory.peak_phase}: {biggest}"
+
+
+def micro_batch(case: Case) -> Limit:
+    """The largest micro-batch, in sequences per GPU and pass, everything else as it is."""
+    return _limit(case, lambda n: replace(case, plan=replace(case.plan, micro_batch=n)), 1, 10**7)
+
+
+def sequence(case: Case) -> Limit:
+    """The longest sequence, in tokens, a multiple of 128 (or of tp with sequence parallelism)."""
+    longest = MOST_SEQUENCE if case.model.position != "learned" else case.model.max_positions
+    return _limit(case, lambda n: replace(case, recipe=replace(case.recipe, seq_len=n * STEP)), STEP, longest // STEP)
+
+
+def _limit(case: Case, at: object, step: int, most: int) -> Limit:
+    build = at  # a function from a count to the case with it
+    value = largest_true(lambda n: trains(build(n)), 8, most)  # type: ignore[operator]
+    sure = largest_true(lambda n: fits(build(n)), 8, max(value, 1))  # type: ignore[operator]
+    found = evaluate(build(max(value, 1)))  # type: ignore[operator]
+    beyond = evaluate(build(value + 1))  # type: ignore[operator]
+    return Limit(value * step, sure * step, found, binding_of(beyond))

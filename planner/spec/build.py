@@ -1,0 +1,146 @@
+"""From the file form to a Case: names resolved, open fields filled by the stack's defaults, every problem at once."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from planner.errors import BadInput, NewerFormat, PlannerError, Problem
+from planner.spec import catalog, presets
+from planner.spec.case import Case
+from planner.spec.fill import filled_plan, filled_recipe
+from planner.spec.form import SCHEMA, CaseForm, validated
+from planner.spec.hardware import Cluster
+from planner.spec.huggingface import read_config
+from planner.spec.model import Model
+from planner.spec.stack import Stack, stack
+
+DEFAULT_FRAMEWORK = "pytorch"
+SPELLINGS = Path(__file__).parent.parent / "data" / "spellings.toml"
+
+
+@functools.lru_cache(maxsize=1)
+def spellings() -> dict[str, dict[str, str]]:
+    """The visible table: by field, how people write a value and what we call it."""
+    return tomllib.loads(SPELLINGS.read_text(encoding="utf-8"))
+
+
+def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True) -> Case:
+    """The case that `raw` (the file form) states.
+
+    `model` replaces the stated one (a solver's candidate). `files=False` reads no path, for input from a stranger.
+    Raises BadInput with all problems, NewerFormat for a file of a newer version.
+    """
+    _known_schema(raw)
+    form, problems = validated(dict(raw))
+    if form is None:
+        raise BadInput(problems)
+    assumed: list[str] = []
+    cluster = _cluster(form, problems, assumed)
+    shape = model or _model(form, problems, assumed, files)
+    chosen = _stack(form, problems, assumed)
+    if shape is None:
+        raise BadInput(problems)
+    recipe = filled_recipe(form, shape, chosen, spellings(), problems, assumed)
+    plan = filled_plan(form, cluster, chosen, spellings(), recipe, problems, assumed)
+    if problems or cluster is None or recipe is None or plan is None:
+        raise BadInput(problems)
+    return Case(cluster, shape, recipe, plan, chosen, form.name or "", tuple(assumed), _stated(raw))
+
+
+def _known_schema(raw: Mapping[str, Any]) -> None:
+    """Refuse a file that a newer version wrote; version 1 is the first, so nothing is older yet."""
+    said = raw.get("schema", SCHEMA)
+    if said == SCHEMA:
+        return
+    head, _, version = str(said).rpartition("/")
+    if head == SCHEMA.rpartition("/")[0] and version.isdigit() and int(version) > 1:
+        text = f"this file has format {said}, which a newer version of Headroom wrote; this one reads {SCHEMA}."
+        raise NewerFormat(Problem("schema", text, SCHEMA))
+    raise BadInput([Problem("schema", f"{said!r} is not a case file's format.", SCHEMA)])
+
+
+def _stated(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What the user gave, without what was left open."""
+    return {k: v for k, v in raw.items() if v is not None and k != "schema"}
+
+
+def _cluster(form: CaseForm, problems: list[Problem], assumed: list[str]) -> Cluster | None:
+    given = form.cluster
+    try:
+        if given is None or (given.gpu is None and given.node is None):
+            assumed.append("cluster: h100-sxm (the first question's GPU)")
+            return catalog.cluster("h100-sxm", given.gpus if given else None, None, given.nodes if given else None)
+        return catalog.cluster(given.gpu, given.gpus, given.node, given.nodes)
+    except PlannerError as error:
+        problems.extend(error.problems)
+        return None
+
+
+def _model(form: CaseForm, problems: list[Problem], assumed: list[str], files: bool) -> Model | None:
+    given = form.model
+    try:
+        if given is None:
+            raise BadInput(Problem("model", "no model is named.", "llama-3-8b, a config.json or a size such as 40B"))
+        made = presets.model(given, files=files) if isinstance(given, str) else _from_dict(given, files)
+    except PlannerError as error:
+        problems.extend(error.problems)
+        return None
+    assumed.extend(f"model: {note}" for note in made.notes)
+    return made
+
+
+def _from_dict(given: dict[str, Any], files: bool) -> Model:
+    """A Hugging Face configuration, or a named model with fields of its configuration changed."""
+    name = given.get("name")
+    if not isinstance(name, str) or "model_type" in given:
+        return read_config({k: v for k, v in given.items() if k != "name"}, name if isinstance(name, str) else None)
+    changes = {k: v for k, v in given.items() if k != "name"}
+    base = presets.model(name, files=files)
+    if not changes:
+        return base
+    if not base.config:
+        raise BadInput(Problem("model", f"{name!r} has no configuration whose fields could be changed.", "llama-3-8b"))
+    return read_config({**dict(base.config), **changes}, f"{base.name} changed")
+
+
+def _stack(form: CaseForm, problems: list[Problem], assumed: list[str]) -> Stack:
+    named = form.recipe.framework if form.recipe else None
+    if named is None:
+        assumed.append(f"recipe.framework: {DEFAULT_FRAMEWORK} (none was named)")
+        return stack(DEFAULT_FRAMEWORK)
+    try:
+        return stack(named)
+    except PlannerError as error:
+        problems.extend(error.problems)
+        return stack(DEFAULT_FRAMEWORK)
+
+
+def merged(stated: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A stated case with dotted fields put in; what is on the way is made a table where it must be one."""
+    tree: dict[str, Any] = {k: _copied(v) for k, v in stated.items()}
+    for dotted, value in changes.items():
+        *path, last = dotted.split(".")
+        here = tree
+        for i, step in enumerate(path):
+            inside = here.get(step)
+            if not isinstance(inside, dict):
+                inside = _as_table(".".join(path[: i + 1]), inside)
+                here[step] = inside
+            here = inside
+        here[last] = value
+    return tree
+
+
+def _copied(value: Any) -> Any:
+    return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def _as_table(field: str, value: Any) -> dict[str, Any]:
+    """A plain value that becomes a table: a model's name, a precision's preset."""
+    if value is None:
+        return {}
+    return {"model": {"name": value}, "recipe.precision": {"preset": value}}.get(field, {})

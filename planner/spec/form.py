@@ -1,0 +1,242 @@
+"""The file form of a case: what may stand in it, with types and limits. The outside edge; inside are dataclasses.
+
+Every field may be left open. Unknown fields are refused, so that a misspelt one is not lost in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from planner.errors import Problem, nearest
+from planner.spec.recipe import (
+    ATTENTION,
+    BASE_DTYPES,
+    CHECKPOINTING,
+    LOSSES,
+    OPTIMIZER_IMPLS,
+    PEFT_TARGETS,
+    PRECISIONS,
+    STATES,
+    TASKS,
+)
+
+SCHEMA = "headroom.case/1"
+_LIMITS = ConfigDict(extra="forbid", strict=True, frozen=True)
+MOST_TOKENS = 10**8
+MOST_RANKS = 10**6
+
+DATA_PARALLEL = ("none", "ddp", "zero", "fsdp2")
+
+
+class ClusterForm(BaseModel):
+    """Hardware: a GPU and how many, or a node and how many."""
+
+    model_config = _LIMITS
+    gpu: str | None = None
+    gpus: int | None = None
+    node: str | None = None
+    nodes: int | None = None
+
+
+class PrecisionForm(BaseModel):
+    """A preset, and parts that differ from it."""
+
+    model_config = _LIMITS
+    preset: str | None = None
+    params: str | None = None
+    compute: str | None = None
+    grads: str | None = None
+    grad_reduce: str | None = None
+    master: str | None = None
+    optimizer_state: str | None = None
+
+
+class PeftForm(BaseModel):
+    """Adapters."""
+
+    model_config = _LIMITS
+    method: str | None = None
+    rank: int | None = Field(None, ge=1, le=65536)
+    targets: list[str] | str | None = None
+    base_dtype: str | None = None
+    adapter_dtype: str | None = None
+
+
+class CheckpointingArgs(BaseModel):
+    """Arguments of a checkpointing policy."""
+
+    model_config = _LIMITS
+    k: int | None = Field(None, ge=1, le=10000)
+
+
+class RecipeForm(BaseModel):
+    """The training recipe."""
+
+    model_config = _LIMITS
+    framework: str | None = None
+    task: str | None = None
+    seq_len: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    global_batch: int | None = Field(None, ge=1, le=10**9)
+    tokens: int | float | None = Field(None, gt=0, le=1e18)
+    precision: PrecisionForm | str | None = None
+    optimizer: str | None = None
+    optimizer_impl: str | None = None
+    checkpointing: str | bool | None = None
+    checkpointing_args: CheckpointingArgs | None = None
+    attention: str | None = None
+    loss: str | None = None
+    loss_chunks: int | None = Field(None, ge=1, le=10**6)
+    dropout: float | int | None = Field(None, ge=0, lt=1)
+    allocator: str | None = None
+    peft: PeftForm | None = None
+
+
+class OffloadForm(BaseModel):
+    """What lives in host memory."""
+
+    model_config = _LIMITS
+    params: str | None = None
+    optimizer: str | None = None
+
+
+class PlanForm(BaseModel):
+    """The parallel plan."""
+
+    model_config = _LIMITS
+    data_parallel: str | None = None
+    zero: int | None = Field(None, ge=0, le=3)
+    dp_replicate: int | None = Field(None, ge=1, le=MOST_RANKS)
+    dp_shard: int | None = Field(None, ge=1, le=MOST_RANKS)
+    tp: int | None = Field(None, ge=1, le=MOST_RANKS)
+    sequence_parallel: bool | None = None
+    cp: int | None = Field(None, ge=1, le=MOST_RANKS)
+    pp: int | None = Field(None, ge=1, le=MOST_RANKS)
+    ep: int | None = Field(None, ge=1, le=MOST_RANKS)
+    schedule: str | None = None
+    reshard_after_forward: bool | None = None
+    micro_batch: int | None = Field(None, ge=1, le=10**7)
+    offload: OffloadForm | None = None
+
+
+class CaseForm(BaseModel):
+    """A whole case."""
+
+    model_config = _LIMITS
+    schema_: str | None = Field(None, alias="schema")
+    name: str | None = Field(None, max_length=200)
+    cluster: ClusterForm | None = None
+    model: str | dict[str, Any] | None = None
+    recipe: RecipeForm | None = None
+    plan: PlanForm | None = None
+
+
+#: enumerated fields and what they may hold
+CHOICES: dict[str, tuple[str, ...]] = {
+    "recipe.task": TASKS,
+    "recipe.precision": PRECISIONS,
+    "recipe.precision.preset": PRECISIONS,
+    "recipe.precision.params": ("fp32", "bf16", "fp16"),
+    "recipe.precision.compute": ("fp32", "tf32", "bf16", "fp16"),
+    "recipe.precision.grads": ("fp32", "bf16", "fp16"),
+    "recipe.precision.grad_reduce": ("fp32", "bf16", "fp16"),
+    "recipe.precision.master": ("none", "fp32"),
+    "recipe.precision.optimizer_state": ("fp32", "bf16", "fp16", "int8"),
+    "recipe.optimizer": tuple(STATES),
+    "recipe.optimizer_impl": OPTIMIZER_IMPLS,
+    "recipe.checkpointing": CHECKPOINTING,
+    "recipe.attention": ATTENTION,
+    "recipe.loss": LOSSES,
+    "recipe.allocator": ("native", "expandable"),
+    "recipe.peft.method": ("lora", "qlora"),
+    "recipe.peft.base_dtype": BASE_DTYPES,
+    "recipe.peft.adapter_dtype": ("fp32", "bf16", "fp16"),
+    "recipe.peft.targets": (*PEFT_TARGETS, "all-linear", "attention"),
+    "plan.data_parallel": DATA_PARALLEL,
+    "plan.schedule": ("1f1b",),
+    "plan.offload.params": ("none", "cpu"),
+    "plan.offload.optimizer": ("none", "cpu"),
+}
+
+
+
+def validated(raw: Any) -> tuple[CaseForm | None, list[Problem]]:
+    """The form of a raw case, or every problem of its shape."""
+    try:
+        return CaseForm.model_validate(raw), []
+    except ValidationError as error:
+        return None, [_problem(one) for one in error.errors(include_url=False)]
+
+
+def _problem(one: Any) -> Problem:
+    where = [str(p) for p in one["loc"] if str(p) not in _UNION_TAGS]
+    field = ".".join(where) or "case"
+    context = one.get("ctx") or {}
+    match one["type"]:
+        case "extra_forbidden":
+            return Problem(field, "is not a field of a case.", _nearest_field(field))
+        case "greater_than_equal" | "greater_than":
+            return Problem(field, f"{_shown(one)} is too small.", _bound(context, 1))
+        case "less_than_equal" | "less_than":
+            return Problem(field, f"{_shown(one)} is too large.", _bound(context, -1))
+        case "int_type" | "int_from_float" | "int_parsing":
+            return Problem(field, f"{_shown(one)} is not a whole number.", _whole(one.get("input")))
+        case _:
+            return Problem(field, f"{_shown(one)}: {one['msg'].lower()}.")
+
+
+_UNION_TAGS = {"PrecisionForm", "str", "bool", "float", "int", "list[str]", "dict[str,any]", "constrained-str"}
+
+
+def _shown(one: Any) -> str:
+    text = repr(one.get("input"))
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _bound(context: dict[str, Any], step: int) -> str | None:
+    for key in ("ge", "le"):
+        if key in context:
+            return str(context[key])
+    for key in ("gt", "lt"):
+        if key in context:
+            return f"{'above' if step > 0 else 'below'} {context[key]}"
+    return None
+
+
+def _whole(value: Any) -> str | None:
+    try:
+        return str(max(1, round(float(value))))
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def fields(model: type[BaseModel] = CaseForm, prefix: str = "") -> list[str]:
+    """Every field that `--set` can name, dotted."""
+    found = []
+    for name, info in model.model_fields.items():
+        label = f"{prefix}{info.alias or name}"
+        found.append(label)
+        for option in (info.annotation, *get_args(info.annotation)):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                found += fields(option, f"{label}.")
+    return found
+
+
+def _nearest_field(field: str) -> str | None:
+    same = [f for f in fields() if f.rpartition(".")[0] == field.rpartition(".")[0]]
+    return nearest(field, same) or (same[0] if same else None)
+
+
+
+
+def choose(field: str, value: str, table: dict[str, str], problems: list[Problem]) -> str | None:
+    """The canonical value of an enumerated field, through the spelling table; notes a problem otherwise."""
+    choices = CHOICES[field]
+    word = value.strip().lower()
+    word = table.get(word, word)
+    if word in choices:
+        return word
+    close = nearest(word, choices)
+    problems.append(Problem(field, f"{value!r} is not known.", close or ", ".join(choices)))
+    return None

@@ -1,0 +1,43 @@
+"""The answer to one case: memory of the worst stage, every stage, the host, and the warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.layers.model import parameters
+from planner.quantity import Quantity
+from planner.spec.case import Case
+from planner.step import breakdown as B
+from planner.step.memory import Host, Memory, host, memory, stages
+from planner.step.warn import Warning, warnings
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What the planner says of a case. `memory` is the worst stage's; time and cost are not known yet."""
+
+    case: Case
+    memory: Memory
+    host: Host
+    params: Quantity
+    warnings: tuple[Warning, ...]
+
+    @property
+    def verdict(self) -> str:
+        """fits, edge or oom on the GPU."""
+        return self.memory.verdict
+
+    def breakdown(self) -> dict[str, Quantity]:
+        """Device memory by kind, at the moment of the peak."""
+        return B.breakdown(self.memory.device)
+
+    def stages(self) -> list[Memory]:
+        """Every pipeline stage."""
+        return [memory(self.case, stage) for stage in stages(self.case)]
+
+
+def evaluate(case: Case) -> Estimate:
+    """The estimate of a single case."""
+    found = memory(case)
+    machine = host(case, found)
+    return Estimate(case, found, machine, parameters(case.model), warnings(case, found, machine))
