@@ -18,11 +18,12 @@ _COMPARE = {ast.Gt: ">", ast.GtE: "≥", ast.Lt: "<", ast.LtE: "≤", ast.Eq: "=
 _CALLS = {"maximum": "max", "minimum": "min", "where": "if", "ceil": "ceil", "sqrt": "sqrt", "log2": "log2"}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def returned(formula: Formula) -> ast.expr:
     """The expression a formula returns, its named steps put in."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(formula.function))).body[0]
-    assert isinstance(tree, ast.FunctionDef)
+    if not isinstance(tree, ast.FunctionDef):
+        raise TypeError(f"{formula.name} is not a function")
     steps: dict[str, ast.expr] = {}
     for line in tree.body:
         if isinstance(line, ast.Assign) and isinstance(line.targets[0], ast.Name):
@@ -86,7 +87,7 @@ def _latex(node: ast.expr, outer: int) -> str:
             return f"{{{_latex(node.left, 3)}}}^{{{_latex(node.right, 0)}}}"
         case ast.BinOp():
             _, rank = _OPERATORS[type(node.op)]
-            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: r"\cdot "}[type(node.op)]  # type: ignore[index]
+            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: r"\cdot "}[type(node.op)]
             line = f"{_latex(node.left, rank)} {sign} {_latex(node.right, rank + int(isinstance(node.op, ast.Sub)))}"
             return rf"\left({line}\right)" if rank < outer else line
         case ast.Name():

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Union
 
 import numpy as np
 
-Number = Union[int, float, np.ndarray]
+Number = int | float | np.ndarray
 Like = Union["Quantity", int, float, np.ndarray]
 
 #: every formula of the product by its name
@@ -116,9 +116,9 @@ def _gather(parts: Iterable[Quantity]) -> dict[str, Like]:
 def total(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
     """The sum of parts of one unit."""
     named = _gather(parts)
-    sum_ = 0.0
+    sum_: Any = 0.0
     for part in named.values():
-        sum_ = sum_ + part.value  # type: ignore[union-attr]
+        sum_ = sum_ + value_of(part)
     return Quantity(name, sum_, _unit(named), named, "total", None, because)
 
 
@@ -181,7 +181,7 @@ def log2(a: Any) -> Any:
     return np.log2(a) if isinstance(a, _ARRAY) else math.log2(a)
 
 
-def pick(choice: Any, table: dict[str, float]) -> Any:
+def pick(choice: Any, table: Mapping[str, float]) -> Any:
     """A name looked up in a small table; an array of names gives an array of numbers."""
     if isinstance(choice, str):
         return table[choice]

@@ -6,6 +6,7 @@ made sound.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.formulas import overheads as O
+from planner.i18n import t
 from planner.quantity import value_of
 from planner.spec.case import Case
 
@@ -29,13 +31,17 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A condition on a case. `holds` works on arrays; `because` and `nearest` speak of a single case."""
+    """A condition on a case. `holds` works on arrays; `values` (for the phrase) and `nearest` are of a single case."""
 
     name: str
     field: str
     holds: Callable[[Case], Any]
-    because: Callable[[Case], str]
+    values: Callable[[Case], dict[str, Any]]
     nearest: Callable[[Case], str | None]
+
+    def because(self, case: Case) -> str:
+        """Why this case breaks it, in the language in use."""
+        return t(f"rule.{self.name}", **self.values(case))
 
 
 def violations(case: Case) -> list[Violation]:
@@ -85,8 +91,6 @@ def _every(case: Case, test: Callable[[Any], Any]) -> Any:
 
 
 def _common(case: Case) -> int:
-    import math
-
     heads = [int(np.max(g.attention.kv_heads)) for g in case.model.groups]
     return math.gcd(*heads, *(int(np.max(g.attention.heads)) for g in case.model.groups))
 
@@ -96,86 +100,87 @@ RULES: tuple[Rule, ...] = (
         "world",
         "plan",
         lambda c: np.equal(_world(c), c.cluster.gpus),
-        lambda c: f"dp_replicate x dp_shard x tp x cp x pp = {_world(c)}, but the cluster has {c.cluster.gpus} GPUs.",
+        lambda c: {"world": _world(c), "gpus": c.cluster.gpus},
         _nearest_world,
     ),
     Rule(
         "context-parallel",
         "plan.cp",
         lambda c: np.equal(c.plan.cp, 1),
-        lambda c: f"context parallelism ({c.plan.cp}) is not modelled yet.",
+        lambda c: {"cp": c.plan.cp},
         lambda c: "1",
     ),
     Rule(
         "heads",
         "plan.tp",
         lambda c: _every(c, lambda g: np.equal(np.mod(g.attention.heads, c.plan.tp), 0)),
-        lambda c: f"{c.model.groups[0].attention.heads} heads are not divisible by tp = {c.plan.tp}.",
+        lambda c: {"heads": c.model.groups[0].attention.heads, "tp": c.plan.tp},
         lambda c: str(divisor_near(_common(c), int(c.plan.tp))),
     ),
     Rule(
         "kv-heads",
         "plan.tp",
         lambda c: _every(c, lambda g: np.equal(np.mod(g.attention.kv_heads, c.plan.tp), 0)),
-        lambda c: f"{c.model.groups[0].attention.kv_heads} key/value heads are not divisible by tp = {c.plan.tp}.",
+        lambda c: {"heads": c.model.groups[0].attention.kv_heads, "tp": c.plan.tp},
         lambda c: str(divisor_near(_common(c), int(c.plan.tp))),
     ),
     Rule(
         "ffn",
         "plan.tp",
         lambda c: _every(c, lambda g: np.equal(np.mod(g.mlp.ffn, c.plan.tp), 0)),
-        lambda c: f"the feed-forward width {c.model.groups[0].mlp.ffn} is not divisible by tp = {c.plan.tp}.",
+        lambda c: {"ffn": c.model.groups[0].mlp.ffn, "tp": c.plan.tp},
         lambda c: str(divisor_near(int(np.max(c.model.groups[0].mlp.ffn)), int(c.plan.tp))),
     ),
     Rule(
         "sequence",
         "recipe.seq_len",
         lambda c: np.equal(np.mod(c.recipe.seq_len, np.where(c.plan.sequence_parallel, c.plan.tp, 1)), 0),
-        lambda c: f"sequence parallelism splits {c.recipe.seq_len} tokens over tp = {c.plan.tp}.",
+        lambda c: {"seq_len": c.recipe.seq_len, "tp": c.plan.tp},
         lambda c: str(max(1, int(c.recipe.seq_len) // int(c.plan.tp)) * int(c.plan.tp)),
     ),
     Rule(
         "layers",
         "plan.pp",
         lambda c: _every(c, lambda g: np.equal(np.mod(g.count, c.plan.pp), 0)),
-        lambda c: f"{c.model.layers} layers do not split evenly over pp = {c.plan.pp} stages.",
+        lambda c: {"layers": c.model.layers, "pp": c.plan.pp},
         lambda c: str(divisor_near(int(np.max(c.model.layers)), int(c.plan.pp))),
     ),
     Rule(
         "positions",
         "recipe.seq_len",
         lambda c: np.logical_or(c.model.position != "learned", np.less_equal(c.recipe.seq_len, c.model.max_positions)),
-        lambda c: f"{c.recipe.seq_len} tokens exceed the model's table of {c.model.max_positions} learned positions.",
+        lambda c: {"seq_len": c.recipe.seq_len, "positions": c.model.max_positions},
         lambda c: str(c.model.max_positions),
     ),
     Rule(
         "fsdp-stage",
         "plan.zero",
         lambda c: np.logical_or(c.plan.data_parallel != "fsdp2", np.equal(c.plan.zero, 3)),
-        lambda c: f"FSDP shards weights, gradients and states: that is ZeRO stage 3, not {c.plan.zero}.",
+        lambda c: {"zero": c.plan.zero},
         lambda c: "3, or data_parallel = zero",
     ),
     Rule(
         "ddp-stage",
         "plan.zero",
         lambda c: np.logical_or(c.plan.data_parallel not in ("ddp", "none"), np.equal(c.plan.zero, 0)),
-        lambda c: f"{c.plan.data_parallel} shards nothing, so ZeRO stage {c.plan.zero} cannot be.",
+        lambda c: {"kind": c.plan.data_parallel, "zero": c.plan.zero},
         lambda c: "0, or data_parallel = zero",
     ),
     Rule(
         "replicas",
         "plan.data_parallel",
         lambda c: np.logical_or(
-            c.plan.data_parallel != "none", np.logical_and(np.equal(c.plan.dp_replicate, 1), np.equal(c.plan.dp_shard, 1))
+            c.plan.data_parallel != "none",
+            np.logical_and(np.equal(c.plan.dp_replicate, 1), np.equal(c.plan.dp_shard, 1)),
         ),
-        lambda c: "several data-parallel ranks need a data parallelism.",
+        lambda c: {},
         lambda c: "ddp",
     ),
     Rule(
         "ddp-shard",
         "plan.dp_shard",
         lambda c: np.logical_or(c.plan.data_parallel != "ddp", np.equal(c.plan.dp_shard, 1)),
-        lambda c: "DDP keeps whole copies: it has replicas, not shards.",
+        lambda c: {},
         lambda c: "dp_replicate instead, or data_parallel = fsdp2",
     ),
     Rule(
@@ -184,7 +189,7 @@ RULES: tuple[Rule, ...] = (
         lambda c: np.logical_or(
             c.plan.data_parallel != "zero", np.logical_or(np.equal(c.plan.pp, 1), np.less_equal(c.plan.zero, 1))
         ),
-        lambda c: f"ZeRO stage {c.plan.zero} and a pipeline cannot be combined: gradients must stay whole until it ends.",
+        lambda c: {"zero": c.plan.zero},
         lambda c: "1",
     ),
     Rule(
@@ -194,7 +199,7 @@ RULES: tuple[Rule, ...] = (
             c.plan.data_parallel in ("zero", "fsdp2"),
             (c.plan.offload.optimizer == "none") & (c.plan.offload.params == "none"),
         ),
-        lambda c: f"{c.plan.data_parallel} cannot offload; DeepSpeed's ZeRO and FSDP2 can.",
+        lambda c: {"kind": c.plan.data_parallel},
         lambda c: "data_parallel = zero",
     ),
     Rule(
@@ -203,21 +208,21 @@ RULES: tuple[Rule, ...] = (
         lambda c: np.logical_or(
             c.plan.data_parallel != "zero", np.logical_or(c.plan.offload.params == "none", np.equal(c.plan.zero, 3))
         ),
-        lambda c: f"ZeRO stage {c.plan.zero} keeps whole weights on the GPU; only stage 3 offloads them.",
+        lambda c: {"zero": c.plan.zero},
         lambda c: "zero = 3",
     ),
     Rule(
         "fsdp-offload",
         "plan.offload.params",
         lambda c: c.plan.data_parallel != "fsdp2" or c.plan.offload.optimizer == c.plan.offload.params,
-        lambda c: "FSDP2's CPU offload takes weights, gradients and states together.",
+        lambda c: {},
         lambda c: "cpu",
     ),
     Rule(
         "eight-bit",
         "recipe.precision.optimizer_state",
         lambda c: c.recipe.precision.optimizer_state != "int8" or c.recipe.optimizer == "adamw8bit",
-        lambda c: f"{c.recipe.optimizer} has no 8-bit states.",
+        lambda c: {"optimizer": c.recipe.optimizer},
         lambda c: "optimizer = adamw8bit",
     ),
     Rule(
@@ -225,7 +230,7 @@ RULES: tuple[Rule, ...] = (
         "recipe.precision",
         lambda c: c.recipe.precision.compute != "bf16" or "bf16" in c.cluster.accelerator.peak
         or not c.cluster.accelerator.peak,
-        lambda c: f"{c.cluster.accelerator.name} has no bf16.",
+        lambda c: {"gpu": c.cluster.accelerator.name},
         lambda c: "autocast-fp16",
     ),
 )  # fmt: skip

@@ -120,7 +120,7 @@ def buckets(elements, width, copies, params):
 
 @formula("B", source="deepspeed-source")
 def live_parameters(layer_params, live_elements, prefetch_elements, param_width, params):
-    """ZeRO-3: gathered weights that are alive at once: the layer at work and what is prefetched or about to be reused."""
+    """ZeRO-3: gathered weights alive at once: the layer at work, what is prefetched or is about to be reused."""
     return minimum(maximum(layer_params + prefetch_elements, live_elements), params) * param_width
 
 

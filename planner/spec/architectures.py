@@ -269,7 +269,8 @@ def gpt_neox(c: GptNeox) -> Model:
 
 def gpt2(c: Gpt2) -> Model:
     size = c.n_embd // c.n_head
-    att = Attention(c.n_head, c.n_head, size, qkv_bias=True, out_bias=True, fused_qkv=True, rope=False)
+    att = Attention(c.n_head, c.n_head, size, qkv_bias=True, out_bias=True, fused_qkv=True, rope=False,
+                    softmax_upcast=False)  # fmt: skip
     act: Any = ACTIVATIONS[c.activation_function]
     ffn = Mlp(c.n_inner or 4 * c.n_embd, gated=False, activation=act, bias=True)
     return Model(

@@ -58,7 +58,7 @@ class PeftForm(BaseModel):
 
     model_config = _LIMITS
     method: str | None = None
-    rank: int | None = Field(None, ge=1, le=65536)
+    rank: int | None = Field(default=None, ge=1, le=65536)
     targets: list[str] | str | None = None
     base_dtype: str | None = None
     adapter_dtype: str | None = None
@@ -68,7 +68,7 @@ class CheckpointingArgs(BaseModel):
     """Arguments of a checkpointing policy."""
 
     model_config = _LIMITS
-    k: int | None = Field(None, ge=1, le=10000)
+    k: int | None = Field(default=None, ge=1, le=10000)
 
 
 class RecipeForm(BaseModel):
@@ -77,9 +77,9 @@ class RecipeForm(BaseModel):
     model_config = _LIMITS
     framework: str | None = None
     task: str | None = None
-    seq_len: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    global_batch: int | None = Field(None, ge=1, le=10**9)
-    tokens: int | float | None = Field(None, gt=0, le=1e18)
+    seq_len: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    global_batch: int | None = Field(default=None, ge=1, le=10**9)
+    tokens: int | float | None = Field(default=None, gt=0, le=1e18)
     precision: PrecisionForm | str | None = None
     optimizer: str | None = None
     optimizer_impl: str | None = None
@@ -87,8 +87,8 @@ class RecipeForm(BaseModel):
     checkpointing_args: CheckpointingArgs | None = None
     attention: str | None = None
     loss: str | None = None
-    loss_chunks: int | None = Field(None, ge=1, le=10**6)
-    dropout: float | int | None = Field(None, ge=0, lt=1)
+    loss_chunks: int | None = Field(default=None, ge=1, le=10**6)
+    dropout: float | int | None = Field(default=None, ge=0, lt=1)
     allocator: str | None = None
     peft: PeftForm | None = None
 
@@ -106,17 +106,17 @@ class PlanForm(BaseModel):
 
     model_config = _LIMITS
     data_parallel: str | None = None
-    zero: int | None = Field(None, ge=0, le=3)
-    dp_replicate: int | None = Field(None, ge=1, le=MOST_RANKS)
-    dp_shard: int | None = Field(None, ge=1, le=MOST_RANKS)
-    tp: int | None = Field(None, ge=1, le=MOST_RANKS)
+    zero: int | None = Field(default=None, ge=0, le=3)
+    dp_replicate: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    dp_shard: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    tp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
     sequence_parallel: bool | None = None
-    cp: int | None = Field(None, ge=1, le=MOST_RANKS)
-    pp: int | None = Field(None, ge=1, le=MOST_RANKS)
-    ep: int | None = Field(None, ge=1, le=MOST_RANKS)
+    cp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    pp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    ep: int | None = Field(default=None, ge=1, le=MOST_RANKS)
     schedule: str | None = None
     reshard_after_forward: bool | None = None
-    micro_batch: int | None = Field(None, ge=1, le=10**7)
+    micro_batch: int | None = Field(default=None, ge=1, le=10**7)
     offload: OffloadForm | None = None
 
 
@@ -124,8 +124,8 @@ class CaseForm(BaseModel):
     """A whole case."""
 
     model_config = _LIMITS
-    schema_: str | None = Field(None, alias="schema")
-    name: str | None = Field(None, max_length=200)
+    schema_: str | None = Field(default=None, alias="schema")
+    name: str | None = Field(default=None, max_length=200)
     cluster: ClusterForm | None = None
     model: str | dict[str, Any] | None = None
     recipe: RecipeForm | None = None

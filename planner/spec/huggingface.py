@@ -129,6 +129,8 @@ def _find(published: dict[str, Any], field: str) -> _Found:
             raise _bad(
                 where, f"{kind} describes its text part here: an object is needed.", "its text_config as published"
             )
+        beside = ARCHITECTURES[MULTIMODAL[kind]].config.model_fields.keys() & published.keys()
+        text = {**text, **{key: published[key] for key in beside}}  # where overrides are written, and newer files tie
         return _Found(MULTIMODAL[kind], text, where, (f"{kind}: the text part only, without the vision tower",))
     if kind not in ARCHITECTURES:
         close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))

@@ -29,7 +29,7 @@ class Stack:
     dummy_wgrads        one placeholder gradient a distinct weight shape stays cached (Transformer Engine)
     bucket_elements, bucket_copies   communication buckets of ZeRO 1 to 3
     live_elements, prefetch_elements   ZeRO-3: gathered parameters kept at once
-    tied_loss_bytes     B a logit of each loss path at the end of the forward and in its backward
+    loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual
     """
 
     id: str

@@ -14,7 +14,7 @@ from planner.quantity import Like, Quantity, largest, pick, total
 from planner.step.setting import Group, Setting
 
 #: by name: whether layers are recomputed
-RECOMPUTED = {"none": 0, "full": 1, "every-k": 1}
+RECOMPUTED: dict[str, float] = {"none": 0, "full": 1, "every-k": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,12 @@ def tensors(setting: Setting, group: Group) -> LayerTensors:
 
 def recomputed(setting: Setting) -> Like:
     """1 where layers are recomputed in the backward, else 0."""
-    return pick(setting.case.recipe.checkpointing, RECOMPUTED)
+    flag: Like = pick(setting.case.recipe.checkpointing, RECOMPUTED)
+    return flag
 
 
 def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quantity:
-    """All layers of one micro-batch after its forward: their saved tensors, or only the inputs of recomputed regions."""
+    """All layers after the forward of one micro-batch: saved tensors, or only inputs of recomputed regions."""
     regions = A.checkpoint_regions(
         called="regions", layers=group.layers, every=setting.case.recipe.checkpoint_every
     )
@@ -122,14 +123,19 @@ def instants(setting: Setting, group: Group) -> list[Instant]:
     """One instant for each operation whose backward can be the heaviest of the layer."""
     stream = stream_per_token(setting)
     return [
-        _instant(setting, group, stream, group.ops[:i], op, group.ops[i + 1 :])
-        for i, op in enumerate(group.ops)
+        _instant(setting, group, stream, group.ops[:i], op, after)
+        for i, (op, *after) in enumerate(_from_each(group.ops))
         if op.working
     ]
 
 
+def _from_each(ops: tuple[Op, ...]) -> list[tuple[Op, ...]]:
+    """The operations from each one on."""
+    return [ops[i:] for i in range(len(ops))]
+
+
 def _instant(
-    setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: tuple[Op, ...]
+    setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: list[Op]
 ) -> Instant:
     tp = setting.case.plan.tp
     alive = [kept for earlier in before for kept in earlier.saved]

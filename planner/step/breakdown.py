@@ -18,7 +18,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "kept_by_layers", "final_norm_saved", "embedding_mask", "waiting_microbatches", "ids", "rope", "last_hidden",
     ),
     "layer_at_work": ("working", "layer_input"),
-    "logits_and_loss": ("loss", "kept_logits"),
+    "logits_and_loss": ("loss_tensors", "kept_logits"),
     "weight_copies": ("weight_copies", "head_copy"),
     "gathered_weights": ("gathered_root", "gathered_layer", "gathered_unsharded", "prefetched_layer"),
     "buffers": ("reduce_input", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from planner.formulas import activations as A
+from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.quantity import Quantity, given, total
-from planner.spec.recipe import WIDTH
 from planner.step.setting import Group, Setting
 from planner.step.states import States, outside_width
 
@@ -65,8 +66,6 @@ def _zero3(setting: Setting) -> Quantity:
 
 
 def _whole_layers(setting: Setting) -> list[Quantity]:
-    from planner.formulas import parameters as P
-
     return [
         P.layers_params(called="layers", layers=g.layers, params=total("layer_weights", [g.linear, g.other]))
         for g in setting.groups
@@ -126,9 +125,7 @@ def _root_moments(
     layer: Quantity,
     at: Callable[[Group, Quantity], list[Quantity]],
 ) -> list[Quantity]:
-    """Three instants at the end of the backward: the first layer's reduction, the embedding's gradient, the root's reduction."""
-    from planner.formulas import activations as A
-
+    """The end of the backward: the first layer's reduction, the embedding's gradient, the root's reduction."""
     group = setting.groups[0]
     gradients = held.gradients
     in_layers = S.state_bytes(
@@ -157,8 +154,6 @@ def _root_moments(
 
 
 def _trained_layers(setting: Setting) -> Quantity:
-    from planner.formulas import parameters as P
-
     return total(
         "trained_layers",
         [P.layers_params(called="trained_layers", layers=g.layers, params=g.trained) for g in setting.groups],

@@ -27,7 +27,7 @@ def backward(setting: Setting) -> Quantity:
 
 
 def _here(setting: Setting, size: Quantity) -> Quantity:
-    return P.on_stage_bytes(called="loss", size=size, present=setting.stage.head)
+    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
 
 
 def per_logit(setting: Setting) -> tuple[float, float]:
@@ -47,11 +47,11 @@ def _bytes(setting: Setting, which: int) -> Quantity:
     )
     match recipe.loss:
         case "chunked-ce":
-            return total("loss", [whole, _chunk(setting)])
+            return total("loss_tensors", [whole, _chunk(setting)])
         case "chunked-linear-ce":
-            return total("loss", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
+            return total("loss_tensors", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case "fused-linear-ce":
-            return total("loss", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
+            return total("loss_tensors", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case _:
             return whole
 

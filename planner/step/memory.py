@@ -70,8 +70,8 @@ def memory(case: Case, stage: Stage | None = None) -> Memory:
 
 def stages(case: Case) -> list[Stage]:
     """Every stage of the pipeline, single values."""
-    count = int(np.max(case.plan.pp))
-    return [Stage(i, int(i == 0), int(i == count - 1)) for i in range(count)]
+    *_, last = every = range(int(np.max(case.plan.pp)))
+    return [Stage(i, int(i == 0), int(i == last)) for i in every]
 
 
 def worst_stage(case: Case) -> Stage:
@@ -127,7 +127,9 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
     device = total("device", [reserved, context.at(), nccl["value"]])
     unsqueezed = total("unsqueezed", [allocated, workspaces, free["value"], context.at(), nccl["value"]])
     wrong = error(case)
-    shared = {"allocated": allocated, "cached": free["value"], "context": context.at(), "nccl": nccl["value"]}
+    shared: dict[str, Any] = {
+        "allocated": allocated, "cached": free["value"], "context": context.at(), "nccl": nccl["value"],
+    }  # fmt: skip
     high = O.upper_end(
         called="high", device=unsqueezed, error=wrong.at("high"), cached_high=free["high"],
         context_high=context.at("high"), nccl_high=nccl["high"], **shared,

@@ -42,14 +42,14 @@ class Step:
     @property
     def groups(self) -> tuple[tuple[Group, LayerTensors], ...]:
         """Each group of equal layers with its tensors."""
-        return tuple(zip(self.setting.groups, self.layers))
+        return tuple(zip(self.setting.groups, self.layers, strict=True))
 
 
 def step(setting: Setting) -> Step:
     """One optimizer step of one rank, before it is looked at moment by moment."""
     held = states(setting)
     layers = tuple(act.tensors(setting, g) for g in setting.groups)
-    by_layer = [act.kept_by_layers(setting, g, t) for g, t in zip(setting.groups, layers)]
+    by_layer = [act.kept_by_layers(setting, g, t) for g, t in zip(setting.groups, layers, strict=True)]
     tables, mask = tuple(act.shared_tables(setting)), tuple(act.embedding_mask(setting))
     kept = (*by_layer, *act.outside_layers(setting), *tables, *mask)
     off = pick(setting.case.plan.offload.optimizer, OFFLOADED)

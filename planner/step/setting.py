@@ -10,10 +10,11 @@ import numpy as np
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
+from planner.formulas import temporaries as T
 from planner.layers import block
 from planner.layers import model as M
 from planner.layers.ops import Op, Storage, Weight
-from planner.quantity import Like, Quantity, given, pick, total
+from planner.quantity import Like, Quantity, given, largest, pick, total
 from planner.spec.case import Case
 from planner.spec.model import LayerGroup
 from planner.spec.recipe import WIDTH
@@ -129,8 +130,6 @@ def setting(case: Case, stage: Stage) -> Setting:
 
 
 def _carried(case: Case, persistent: int) -> Quantity:
-    from planner.formulas import temporaries as T
-
     return T.gradients_carried(
         called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent
     )
@@ -211,17 +210,11 @@ def _group(case: Case, group: LayerGroup, store: Storage) -> Group:
         linear=linear,
         other=other,
         trained=trained,
-        largest=_largest(sizes),
+        largest=largest("largest_weight", sizes),
         weights=weights,
         ops=tuple(block.ops(group, hidden, case.recipe.seq_len, store)),
         own_input=block.own_input(group, hidden, store),
     )
-
-
-def _largest(sizes: list[Quantity]) -> Quantity:
-    from planner.quantity import largest
-
-    return largest("largest_weight", sizes)
 
 
 def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity:

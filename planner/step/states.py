@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.layers.ops import Weight
-from planner.quantity import Like, Quantity, given, pick, total
+from planner.layers import model as M
+from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
-from planner.step.setting import Group, Setting
+from planner.step.setting import Setting
 
-OFFLOADED = {"none": 0, "cpu": 1}
+OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ def states(setting: Setting) -> States:
     off_params = pick(plan.offload.params, OFFLOADED)
     off_states = pick(plan.offload.optimizer, OFFLOADED)
     resident = (
+        *_dummy_wgrads(setting),
         S.on_gpu(called="weights", size=weights, offloaded=off_params),
         S.on_gpu(called="master", size=master, offloaded=off_states),
         S.on_gpu(called="optimizer_states", size=optimizer, offloaded=off_states),
@@ -146,6 +148,22 @@ def _buckets(setting: Setting, params: Quantity) -> Quantity:
             params=params,
         )
     return given(0.0, "B", "buckets", because="this data parallelism keeps no bucket")
+
+
+def _dummy_wgrads(setting: Setting) -> list[Quantity]:
+    """Placeholder gradients that Transformer Engine caches, one for each distinct shape of a linear weight."""
+    if not (setting.stack.dummy_wgrads and setting.trained):
+        return []
+    shapes = {(w.rows, w.cols): w for g in setting.groups for w in g.weights if w.linear and w.rows != 1}
+    tp = setting.case.plan.tp
+    sizes = [M.count(w.name, [replace(w, copies=1)], tp) for w in _by_value(shapes)]
+    return [T.dummy_wgrads(params=total("distinct_shapes", [*sizes, setting.head]), width=WIDTH["bf16"])]
+
+
+def _by_value(shapes: dict[tuple[Like, Like], Weight]) -> list[Weight]:
+    """One weight for each pair of equal sizes."""
+    found = {(str(value_of(rows)), str(value_of(cols))): w for (rows, cols), w in shapes.items()}
+    return list(found.values())
 
 
 def _host_gradients(setting: Setting, params: Quantity) -> Quantity:

@@ -22,7 +22,7 @@ NAMES = [preset.name for preset in models()]
 
 # Totals as their publishers state them: the safetensors total on the model's Hugging Face page (for Gemma 3 less the
 # vision tower and projector of that page's file), the table of the Pythia repository, the GPT-2 and GPT-NeoX papers'
-# checkpoints. Tied heads are counted once.
+# checkpoints. Entered by hand. Tied heads are counted once.
 PUBLISHED = {
     "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200,
     "pythia-70m": 70_426_624, "pythia-160m": 162_322_944, "pythia-410m": 405_334_016, "pythia-1b": 1_011_781_632,

@@ -138,6 +138,8 @@ def test_of_a_multimodal_gemma_3_the_text_part_is_read() -> None:
     assert (model.family, model.vocab, model.groups[0].attention.kv_heads) == ("gemma3_text", 262208, 4)
     assert any("text part only" in note for note in model.notes)
     assert any("vocab_size 262208" in note for note in model.notes)
+    changed = read_config({"model_type": "gemma3", "text_config": text, "num_hidden_layers": 6})
+    assert (changed.layers, changed.hidden) == (6, 2560)
     del text["hidden_size"]
     assert problems({"model_type": "gemma3", "text_config": text}) == {"model.text_config.hidden_size": "4096"}
     assert list(problems({"model_type": "gemma3", "text_config": None})) == ["model.text_config"]

@@ -246,6 +246,11 @@ def test_narrow_shapes_have_heads_of_64_and_heads_divide() -> None:
         assert att.kv_heads <= 8
 
 
+@pytest.mark.parametrize(("hidden", "ffn"), [(64, 256), (128, 512), (320, 1024), (768, 2816), (4096, 14336)])
+def test_the_ffn_is_the_multiple_of_256_nearest_to_3_5_times_the_width(hidden: int, ffn: int) -> None:
+    assert shape(hidden, 1).groups[0].mlp.ffn == ffn
+
+
 @pytest.mark.parametrize("hidden", [0, -64, 63, 100, 8191])
 def test_a_width_that_no_heads_fill_is_refused(hidden: int) -> None:
     with pytest.raises(BadInput):

@@ -1,0 +1,313 @@
+"""The commands. Each reads what was given, asks the planner, and prints a table or, with --json, one object."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import planner
+from planner import answers, cases, explain, i18n, show
+from planner.errors import BadInput, MissingDependency, PlannerError, Problem, unknown
+from planner.spec.build import merged
+from planner.spec.case import Case
+
+ANSWERED, DOES_NOT_FIT, WRONG_INPUT, MISSING = 0, 1, 2, 3
+
+app = typer.Typer(
+    name="planner",
+    help="Headroom: what GPUs can train, whether a run fits, and why.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+CaseArg = Annotated[str | None, typer.Argument(help="A case file (JSON or TOML), or - for standard input.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Lang = Annotated[str, typer.Option("--lang", help="Language of what people read: en.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set plan.tp=4. Repeatable.")]
+ModelOpt = Annotated[
+    str | None, typer.Option("--model", help="A catalogue name, a config.json, a size (40B) or a Hugging Face id.")
+]
+Gpu = Annotated[str | None, typer.Option("--gpu", help="GPU by catalogue name, for example h100-sxm.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", help="How many GPUs in all.")]
+NodeOpt = Annotated[str | None, typer.Option("--node", help="Node by catalogue name, for example dgx-h100.")]
+Nodes = Annotated[int | None, typer.Option("--nodes", help="How many nodes.")]
+Framework = Annotated[str | None, typer.Option("--framework", help="Training stack, for example torchtitan.")]
+SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence.")]
+MicroBatch = Annotated[int | None, typer.Option("--micro-batch", help="Sequences per GPU and pass.")]
+Precision = Annotated[str | None, typer.Option("--precision", help="Preset, for example autocast-bf16.")]
+Optimizer = Annotated[str | None, typer.Option("--optimizer", help="adamw, adamw8bit, sgd, lion, adafactor.")]
+Checkpointing = Annotated[str | None, typer.Option("--checkpointing", help="none, full or every-k.")]
+Task = Annotated[str | None, typer.Option("--task", help="pretrain, full-ft, lora or qlora.")]
+Loss = Annotated[str | None, typer.Option("--loss", help="full-logits, fused-ce, chunked-ce, fused-linear-ce ...")]
+
+#: option name -> field of a case
+OPTIONS = {
+    "model": "model", "gpu": "cluster.gpu", "gpus": "cluster.gpus", "node": "cluster.node", "nodes": "cluster.nodes",
+    "framework": "recipe.framework", "seq_len": "recipe.seq_len", "micro_batch": "plan.micro_batch",
+    "precision": "recipe.precision", "optimizer": "recipe.optimizer", "checkpointing": "recipe.checkpointing",
+    "task": "recipe.task", "loss": "recipe.loss",
+}  # fmt: skip
+
+
+def scalar(text: str) -> Any:
+    """The value of --set: JSON where it is JSON, else the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> dict[str, Any]:
+    """The file form from a file, options and --set, later ones winning."""
+    if case == "-":
+        tree = cases.read(sys.stdin.buffer.read(cases.MOST_BYTES + 1), "standard input")
+    else:
+        tree = cases.read_file(case) if case else {}
+    changes = {OPTIONS[k]: v for k, v in options.items() if v is not None}
+    problems = []
+    for one in settings or []:
+        field, equals, value = one.partition("=")
+        if not equals or not field.strip():
+            problems.append(Problem("--set", f"{one!r} is not field=value.", "--set plan.tp=4"))
+            continue
+        changes[field.strip()] = scalar(value)
+    if problems:
+        raise BadInput(problems)
+    return merged(tree, changes)
+
+
+def emit(answer: dict[str, Any]) -> None:
+    """One JSON object on standard output, no NaN and no Infinity."""
+    typer.echo(json.dumps(answer, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+@app.command(epilog="Example: planner fit --model llama-3-8b --gpus 8 --gpu h100-sxm --framework hf --seq-len 8192")
+def fit(
+    case: CaseArg = None, model: ModelOpt = None, gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None,
+    nodes: Nodes = None, framework: Framework = None, task: Task = None, seq_len: SeqLen = None,
+    micro_batch: MicroBatch = None, precision: Precision = None, optimizer: Optimizer = None,
+    checkpointing: Checkpointing = None, loss: Loss = None, settings: Set = None,
+    require_fit: Annotated[bool, typer.Option("--require-fit", help="Exit with 1 unless the verdict is fits.")] = False,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """Does this exact case fit, and with how much headroom?"""
+    i18n.use(lang)
+    made = cases.case(
+        raw_case(
+            case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
+            seq_len=seq_len, micro_batch=micro_batch, precision=precision, optimizer=optimizer,
+            checkpointing=checkpointing, loss=loss,
+        )
+    )  # fmt: skip
+    found = planner.evaluate(made)
+    if as_json:
+        emit(answers.fit(found))
+    else:
+        show.fit(found)
+    if require_fit and not (found.verdict == "fits" and found.host.verdict in (None, "fits")):
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+@app.command(epilog="Example: planner largest --gpus 8 --gpu h100-sxm --json")
+def largest(
+    gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None, nodes: Nodes = None, settings: Set = None,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """The largest model these GPUs can train, one answer for each recipe family."""
+    i18n.use(lang)
+    stated = raw_case(None, settings, gpu=gpu, gpus=gpus, node=node, nodes=nodes)
+    cluster = stated.pop("cluster", None) or {}
+    if not isinstance(cluster, dict) or not (cluster.get("gpu") or cluster.get("node")):
+        raise BadInput(Problem("--gpu", "neither a GPU nor a node is named.", "--gpu h100-sxm --gpus 8"))
+    found = planner.largest_model(cluster, dict(_dotted(stated)))
+    if as_json:
+        emit(answers.largest(found))
+    else:
+        show.largest(found)
+
+
+def _dotted(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        found += _dotted(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return found
+
+
+@app.command(epilog="Example: planner batch --model llama-3-8b --gpus 8 --gpu h100-sxm --checkpointing full")
+def batch(
+    case: CaseArg = None, model: ModelOpt = None, gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None,
+    nodes: Nodes = None, framework: Framework = None, task: Task = None, seq_len: SeqLen = None,
+    precision: Precision = None, optimizer: Optimizer = None, checkpointing: Checkpointing = None, loss: Loss = None,
+    settings: Set = None, as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """The largest micro-batch, in sequences per GPU and pass."""
+    i18n.use(lang)
+    made = cases.case(
+        raw_case(
+            case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
+            seq_len=seq_len, precision=precision, optimizer=optimizer, checkpointing=checkpointing, loss=loss,
+        )
+    )  # fmt: skip
+    _limit("micro_batch", planner.largest_micro_batch(made), as_json)
+
+
+@app.command(epilog="Example: planner sequence --model llama-3-8b --gpus 8 --gpu h100-sxm --checkpointing full")
+def sequence(
+    case: CaseArg = None, model: ModelOpt = None, gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None,
+    nodes: Nodes = None, framework: Framework = None, task: Task = None, micro_batch: MicroBatch = None,
+    precision: Precision = None, optimizer: Optimizer = None, checkpointing: Checkpointing = None, loss: Loss = None,
+    settings: Set = None, as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """The longest sequence, in tokens."""
+    i18n.use(lang)
+    made = cases.case(
+        raw_case(
+            case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
+            micro_batch=micro_batch, precision=precision, optimizer=optimizer, checkpointing=checkpointing, loss=loss,
+        )
+    )  # fmt: skip
+    _limit("seq_len", planner.longest_sequence(made), as_json)
+
+
+def _limit(name: str, found: Any, as_json: bool) -> None:
+    if as_json:
+        emit(answers.limit(name, found))
+    else:
+        show.limit(name, found)
+
+
+@app.command("explain", epilog="Example: planner explain case.json allocated --depth 4")
+def explain_(
+    case: Annotated[str, typer.Argument(help="A case file, - for standard input, or a model's name.")],
+    quantity: Annotated[str, typer.Argument(help="Its name: device, allocated, weights, loss ...")] = "device",
+    gpu: Gpu = None, gpus: Gpus = None, framework: Framework = None, seq_len: SeqLen = None,
+    micro_batch: MicroBatch = None, precision: Precision = None, checkpointing: Checkpointing = None,
+    settings: Set = None,
+    depth: Annotated[int, typer.Option("--depth", help="How far down the chain.", min=0, max=60)] = 30,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """The chain of formulas, values, units and sources behind a number."""
+    i18n.use(lang)
+    named = case != "-" and not Path(case).is_file()
+    made = cases.case(
+        raw_case(
+            None if named else case, settings, model=case if named else None, gpu=gpu, gpus=gpus, framework=framework,
+            seq_len=seq_len, micro_batch=micro_batch, precision=precision, checkpointing=checkpointing,
+        )
+    )  # fmt: skip
+    chosen = _quantity(made, quantity)
+    if as_json:
+        emit(explain.tree(chosen, depth))
+    else:
+        show.explanation(chosen, depth)
+
+
+def _quantity(made: Case, name: str) -> Any:
+    found = planner.evaluate(made)
+    memory = found.memory
+    roots = [memory.device, memory.headroom, memory.high, memory.low, memory.least, found.host.needed, found.params]
+    roots += list(memory.moments.values())
+    for root in roots:
+        if hit := explain.find(root, name):
+            return hit
+    known = sorted({n for root in roots for n in explain.names(root)})
+    raise unknown("quantity", name, known)
+
+
+@app.command("catalog", epilog="Example: planner catalog gpus --json")
+def catalog_(
+    what: Annotated[str, typer.Argument(help="gpus, nodes, models, recipes or prices.")] = "gpus",
+    as_json: Json = False,
+    lang: Lang = "en",
+) -> None:
+    """What is known, with sources and what is unconfirmed."""
+    i18n.use(lang)
+    from planner import listing
+
+    rows = listing.rows(what)
+    if as_json:
+        emit({what: rows})
+    else:
+        show.catalog(what, rows)
+
+
+@app.command(epilog="Example: planner report case.json --pdf plan.pdf --html plan.html")
+def report(
+    case: CaseArg = None, model: ModelOpt = None, gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None,
+    nodes: Nodes = None, framework: Framework = None, task: Task = None, seq_len: SeqLen = None,
+    micro_batch: MicroBatch = None, precision: Precision = None, optimizer: Optimizer = None,
+    checkpointing: Checkpointing = None, loss: Loss = None, settings: Set = None,
+    pdf: Annotated[Path | None, typer.Option("--pdf", help="Write the report as PDF.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write the report as one HTML file.")] = None,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """The capacity report of a case, as PDF or HTML, with the case attached."""
+    i18n.use(lang)
+    if pdf is None and html is None:
+        raise BadInput(Problem("report", "no file to write was named.", "--pdf plan.pdf"))
+    made = cases.case(
+        raw_case(
+            case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
+            seq_len=seq_len, micro_batch=micro_batch, precision=precision, optimizer=optimizer,
+            checkpointing=checkpointing, loss=loss,
+        )
+    )  # fmt: skip
+    from planner.report import content, render
+
+    written = content.report(planner.evaluate(made))
+    files = []
+    for path, make in ((html, render.html), (pdf, render.pdf)):
+        if path is None:
+            continue
+        data = make(written)
+        _write(path, data if isinstance(data, bytes) else data.encode("utf-8"))
+        files.append(str(path))
+    if as_json:
+        emit({"files": files, "verdict": written.verdict})
+    else:
+        show.written(files)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise BadInput(Problem("report", f"{path}: {error.strerror or error}.")) from None
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The program `planner`: runs a command and ends with its exit status; a wrong input is told, never traced back."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        status = app(args=given, standalone_mode=False)
+    except MissingDependency as error:
+        _tell(error, given, MISSING)
+    except PlannerError as error:
+        _tell(error, given, WRONG_INPUT)
+    except typer.Exit as ended:
+        sys.exit(ended.exit_code)
+    except typer.Abort:
+        sys.exit(WRONG_INPUT)
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in ("click", "typer"):
+            raise
+        message = error.format_message() if hasattr(error, "format_message") else str(error)
+        _tell(BadInput(Problem("command line", message, "planner --help")), given, WRONG_INPUT)
+    else:
+        sys.exit(status if isinstance(status, int) else ANSWERED)
+
+
+def _tell(error: PlannerError, given: list[str], status: int) -> None:
+    if "--json" in given:
+        emit({"error": {"problems": [p.to_dict() for p in error.problems]}})
+    else:
+        show.problems(error)
+    sys.exit(status)
+

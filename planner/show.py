@@ -1,0 +1,166 @@
+"""Answers as tables in the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from planner import explain
+from planner.answers import in_gib
+from planner.errors import PlannerError
+from planner.i18n import t
+from planner.quantity import Quantity, value_of
+from planner.search.largest import Largest
+from planner.search.limits import Limit
+from planner.search.remedies import Remedy, path, remedies
+from planner.step.evaluate import Estimate
+from planner.units import count_text, gib
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+COLOURS = {"fits": "green", "edge": "yellow", "oom": "red"}
+
+
+def verdict(found: Estimate) -> str:
+    """The verdict with headroom and band, one line."""
+    m = found.memory
+    colour = COLOURS[found.verdict]
+    band = f"{in_gib(m.low):.1f} … {in_gib(m.high):.1f}"
+    return (
+        f"[bold {colour}]{t('verdict.' + found.verdict)}[/]: "
+        + t("show.headroom", headroom=f"{in_gib(m.headroom):.1f}", usable=f"{in_gib(m.usable):.1f}",
+            device=f"{in_gib(m.device):.1f}", band=band)
+    )  # fmt: skip
+
+
+def fit(found: Estimate) -> None:
+    """The answer of `fit`."""
+    case, memory = found.case, found.memory
+    gpu = f"{case.cluster.gpus} x {case.cluster.accelerator.name}"
+    params = count_text(float(value_of(found.params)))
+    out.print(escape(t("show.question", model=case.model.name, params=params, gpu=gpu)))
+    out.print(verdict(found))
+    out.print(
+        t("show.peak", phase=t("phase." + memory.peak_phase), allocated=f"{in_gib(memory.allocated):.3f}",
+          reserved=f"{in_gib(memory.reserved):.1f}")
+    )  # fmt: skip
+    table = Table(t("show.part"), t("show.gib"), box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, part in found.breakdown().items():
+        table.add_row(t("part." + name), f"{in_gib(part):.3f}")
+    table.add_row(t("show.device"), f"{in_gib(memory.device):.3f}", style="bold")
+    out.print(table)
+    _stages(found)
+    _host(found)
+    out.print(t("show.time_open"))
+    for warning in found.warnings:
+        out.print(escape(f"! {warning.code}: {warning.because} {warning.remedy}"), style="yellow")
+    if found.verdict != "fits":
+        _remedies(found)
+    out.print(escape(t("show.assumed", assumed="; ".join(case.assumed))), style="dim")
+
+
+def _stages(found: Estimate) -> None:
+    stages = found.stages()
+    if len(stages) < 2:
+        return
+    table = Table(t("show.stage"), t("show.allocated_gib"), t("show.device_gib"), t("show.peak_phase"), box=None)
+    for one in stages:
+        row = (f"{in_gib(one.allocated):.2f}", f"{in_gib(one.device):.2f}", t("phase." + one.peak_phase))
+        table.add_row(str(one.stage.index), *row)
+    out.print(table)
+
+
+def _host(found: Estimate) -> None:
+    host = found.host
+    if host.capacity is None:
+        out.print(t("show.host_open", needed=f"{in_gib(host.needed):.0f}"))
+        return
+    out.print(
+        t("show.host", needed=f"{in_gib(host.needed):.0f}", capacity=f"{in_gib(host.capacity):.0f}",
+          verdict=t("verdict." + str(host.verdict)))
+    )  # fmt: skip
+
+
+def _remedies(found: Estimate) -> None:
+    single = remedies(found)[:6]
+    if single:
+        out.print(t("show.remedies"), style="bold")
+    for one in single:
+        out.print(escape("  " + _remedy(one)))
+    together = path(found)
+    if len(together) > 1:
+        out.print(escape(t("show.together", changes=" + ".join(r.title for r in together))))
+    elif not together:
+        out.print(t("show.no_path"))
+
+
+def _remedy(one: Remedy) -> str:
+    fields = " ".join(f"--set {k}={v}" for k, v in one.changes.items() if v is not None and not isinstance(v, dict))
+    verdict_ = t("verdict." + one.estimate.verdict)
+    return t("show.remedy", title=one.title, saved=f"{gib(one.saved):.1f}", verdict=verdict_, set=fields)
+
+
+def largest(found: list[Largest]) -> None:
+    """The answer of `largest`."""
+    first = next((f for f in found if f.case), None)
+    if first and first.case:
+        cluster = first.case.cluster
+        out.print(escape(t("show.largest_on", gpus=cluster.gpus, gpu=cluster.accelerator.name)))
+    columns = ("regime", "recipe", "params", "sure", "shape", "binding")
+    table = Table(*(t(f"show.{c}") for c in columns), box=None)
+    for one in found:
+        model = one.case.model if one.case else None
+        layers = f"{int(model.layers)} x {int(model.hidden)}" if model else "-"
+        table.add_row(
+            one.regime.regime, one.regime.recipe, count_text(one.params) if model else "-",
+            count_text(one.comfortable) if one.comfortable else "-", layers, one.binding,
+        )  # fmt: skip
+    out.print(table)
+    out.print(t("show.largest_note"), style="dim")
+    out.print(t("show.time_open"))
+
+
+def limit(name: str, found: Limit) -> None:
+    """The answer of `batch` and `sequence`."""
+    out.print(t(f"show.{name}", value=found.value, comfortable=found.comfortable, binding=found.binding))
+    out.print(verdict(found.estimate))
+
+
+def explanation(quantity: Quantity, depth: int) -> None:
+    """The answer of `explain`."""
+    out.print(escape(explain.text(quantity, depth)))
+    out.print(escape(t("show.sources", sources=", ".join(explain.references(quantity)))))
+
+
+def catalog(what: str, rows: list[dict[str, Any]]) -> None:
+    """The answer of `catalog`."""
+    hidden = {"sources", "source", "notes", "aliases"}
+    columns = [c for c in rows[0] if c not in hidden]
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*(escape(_cell(row[c])) for c in columns))
+    out.print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "?"
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def written(files: list[str]) -> None:
+    """What `report` wrote."""
+    for file in files:
+        out.print(escape(file))
+
+
+def problems(error: PlannerError) -> None:
+    """What is wrong with the input, one line a problem."""
+    for problem in error.problems:
+        err.print(escape(str(problem)), style="red")
