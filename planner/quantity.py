@@ -130,8 +130,8 @@ def largest(name: str, parts: Iterable[Quantity], because: str | None = None) ->
 
 
 def binding(quantity: Quantity) -> Quantity:
-    """Of a `largest`, the part that set it (the first, when several do). Single values only."""
-    return max(quantity.inputs.values(), key=lambda part: float(value_of(part)))  # type: ignore[return-value]
+    """Of a `largest`, the part that set it (the last, when several do). Single values only."""
+    return max(reversed(quantity.inputs.values()), key=lambda part: float(value_of(part)))  # type: ignore[return-value]
 
 
 def _unit(named: dict[str, Like]) -> str:

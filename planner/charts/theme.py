@@ -1,0 +1,104 @@
+"""What every chart shares: colours, text, the rule at the card's end, and the way rows get into a specification."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from planner.i18n import t
+
+#: the name under which every specification expects its rows
+ROWS = "rows"
+
+#: families that draw text without a network: DejaVu comes with pango, Verdana has its widths elsewhere
+FONT = "DejaVu Sans, Verdana, sans-serif"
+
+#: all at least 3:1 on the page and apart for colour-blind readers (Okabe and Ito, darkened where white asks for it)
+LIGHT = {
+    "blue": "#1F8FD6", "orange": "#D55E00", "plum": "#8E1B5B", "violet": "#5D3A9B", "grey": "#7F7F7F",
+    "ink": "#222222", "soft": "#5A5F66", "beyond": "#F3E3DC", "page": "#FFFFFF", "line": "#D9DCE0",
+}  # fmt: skip
+DARK = {
+    "blue": "#56B4E9", "orange": "#E69F00", "plum": "#CC79A7", "violet": "#009E73", "grey": "#A0A4AA",
+    "ink": "#F2F2F2", "soft": "#B8BDC4", "beyond": "#4A2E22", "page": "#0E1117", "line": "#3A3F47",
+}  # fmt: skip
+
+
+def colours(dark: bool) -> dict[str, str]:
+    """The palette of a theme, by colour name."""
+    return DARK if dark else LIGHT
+
+
+def finish(chart: alt.LayerChart, title: str, step: int, dark: bool) -> dict[str, Any]:
+    """A layered chart as a validated specification: title, height per row, quiet axes. Its rows are bound by name."""
+    c = colours(dark)
+    whole = chart.properties(
+        title=alt.TitleParams(title, anchor="start", fontSize=13, fontWeight="bold", color=c["ink"], offset=10),
+        height=alt.Step(step),
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+    )
+    label = {"labelColor": c["ink"], "titleColor": c["soft"], "labelFontSize": 11, "titleFontSize": 11}
+    axis = {"gridColor": c["line"], "domain": False, "ticks": False, "titleFontWeight": "normal", "labelPadding": 6}
+    return whole.configure_view(stroke=None).configure_axis(**label, **axis).configure_legend(**label).to_dict()
+
+
+def card_end(base: alt.Chart, first: str, dark: bool) -> list[alt.Chart]:
+    """The rule at what the card holds, its label, and the shade beyond it; read from the row of role `first`."""
+    c = colours(dark)
+    one = base.transform_filter(alt.FieldEqualPredicate(field="role", equal=first))
+    beyond = one.mark_rect(color=c["beyond"], opacity=0.7).encode(x="usable_gib:Q", x2="domain_gib:Q")
+    rule = one.mark_rule(color=c["ink"], strokeDash=[5, 3], strokeWidth=1.5).encode(x="usable_gib:Q")
+    note = one.mark_text(align="right", baseline="bottom", dx=-1, dy=-2, fontSize=10, color=c["ink"]).encode(
+        x="usable_gib:Q", y=alt.value(0), text="usable_label:N"
+    )
+    return [beyond, rule, note]
+
+
+def gib_axis(title: str) -> alt.X:
+    """The shared axis of memory: from nothing to a little past the card's end or the bar's, whichever is further."""
+    return alt.X(title=title, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=6))
+
+
+def domain(*ends: float) -> float:
+    """Where a memory axis ends: 5 % past the furthest of these."""
+    return max(ends) * 1.05
+
+
+def gib_text(value: float) -> str:
+    """GiB in a label: enough digits to tell small parts from nothing."""
+    return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2f}"
+
+
+def usable_label(usable: float) -> str:
+    """The label of the rule at the card's end."""
+    return t("chart.usable", usable=gib_text(usable))
+
+
+def with_data(
+    spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, font: str | None = FONT
+) -> dict[str, Any]:
+    """A specification with its rows inside, for a picture or a page without Streamlit; the one given is left as it is."""
+    whole = copy.deepcopy(spec)
+    plain = rows.astype(object).where(rows.notna(), None)
+    whole["data"] = {"name": ROWS, "values": plain.to_dict(orient="records")}
+    whole["width"] = width
+    if font:
+        whole.setdefault("config", {})["font"] = font
+    return whole
+
+
+def svg(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660) -> str:
+    """The chart as an SVG picture, its text as text."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(with_data(spec, rows, width), allowed_base_urls=[]))
+
+
+def png(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, scale: float = 2.0) -> bytes:
+    """The chart as a PNG picture."""
+    import vl_convert
+
+    return bytes(vl_convert.vegalite_to_png(with_data(spec, rows, width), scale=scale, allowed_base_urls=[]))
