@@ -19,7 +19,7 @@ def spec(dark: bool = False) -> dict[str, Any]:
     return copy.deepcopy(_spec(i18n.current(), dark))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _spec(language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), alt.Chart(alt.NamedData(theme.ROWS))
     y = alt.Y("recipe:N", title=None, sort=alt.EncodingSortField(field="order", order="ascending"),
@@ -39,8 +39,7 @@ def _spec(language: str, dark: bool) -> dict[str, Any]:
     end = base.mark_tick(color=c["blue"], thickness=2, height=18).encode(x="most_1e9:Q", y=y)
     text = base.mark_text(align="left", dx=6, color=c["ink"], fontSize=11).encode(x="most_1e9:Q", y=y, text="text:N")
     room = base.mark_rule(opacity=0).encode(x="domain_1e9:Q")
-    layers = alt.layer(most, sure, end, text, room)
-    return theme.finish(layers, t("chart.largest.title"), 27, dark)
+    return theme.finish([most, sure, end, text, room], t("chart.largest.title"), 27, dark)
 
 
 def rows(largest: dict[str, Any]) -> pd.DataFrame:

@@ -42,7 +42,7 @@ def breakdown_spec(dark: bool = False) -> dict[str, Any]:
     return copy.deepcopy(_breakdown(i18n.current(), dark))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _breakdown(language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), _base()
     names = [t(f"chart.group.{g}") for g in _COLOURS]
@@ -56,7 +56,7 @@ def _breakdown(language: str, dark: bool) -> dict[str, Any]:
         x2="end_gib:Q", y=_y("order"), color=colour, tooltip=_tips("label", "value", "share"),
     )  # fmt: skip
     return theme.finish(
-        alt.layer(*theme.card_end(base, "total", dark), bars, *_band(base, dark), *_values(base, dark)),
+        [*theme.card_end(base, "total", dark), bars, *_band(base, dark), *_values(base, dark)],
         t("chart.breakdown.title"), 23, dark,
     )  # fmt: skip
 
@@ -82,12 +82,11 @@ def _band(base: alt.Chart, dark: bool) -> list[alt.Chart]:
 def _values(base: alt.Chart, dark: bool) -> list[alt.Chart]:
     """Each bar's number: beside its end, before its start, or within the sum's bar, wherever there is room."""
     c = theme.colours(dark)
-    kinds = {"after": ("left", 5, c["ink"]), "before": ("right", -5, c["ink"]), "within": ("left", 7, c["page"])}
     return [
         base.transform_filter(alt.FieldEqualPredicate(field="place", equal=place))
-        .mark_text(align=align, dx=dx, color=ink, fontSize=11)
+        .mark_text(align="right" if place == "before" else "left", dx=dx, color=ink, fontSize=11)
         .encode(x="text_gib:Q", y=_y("order"), text="text:N")
-        for place, (align, dx, ink) in kinds.items()
+        for place, dx, ink in (("after", 5, c["ink"]), ("before", -5, c["ink"]), ("within", 7, c["page"]))
     ]
 
 
@@ -109,9 +108,8 @@ def breakdown_rows(fit: dict[str, Any]) -> pd.DataFrame:
         start += value
     rows.append(_total(fit, end))
     card = {"usable_gib": fit["usable_gib"], "usable_label": theme.usable_label(fit["usable_gib"]), "domain_gib": end}
-    return pd.DataFrame([{"order": i, "low_gib": None, "high_gib": None, **r, **card} for i, r in enumerate(rows)]).astype(
-        {"low_gib": float, "high_gib": float}
-    )
+    whole = [{"order": i, "low_gib": None, "high_gib": None, **row, **card} for i, row in enumerate(rows)]
+    return pd.DataFrame(whole).astype({"low_gib": float, "high_gib": float})
 
 
 def _stair(label: str, group: str, start: float, value: float, end: float) -> dict[str, Any]:
@@ -157,7 +155,7 @@ def stages_spec(dark: bool = False) -> dict[str, Any]:
     return copy.deepcopy(_bars("stages", i18n.current(), dark))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _bars(name: str, language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), _base()
     top = alt.condition("datum.most", alt.value(c["orange"]), alt.value(c["blue"]))
@@ -165,7 +163,7 @@ def _bars(name: str, language: str, dark: bool) -> dict[str, Any]:
         x=theme.gib_axis(t(f"chart.{name}.axis")).field("value_gib").type("quantitative"),
         y=_y("order"), color=top, tooltip=_tips("label", "value"),
     )  # fmt: skip
-    layers = alt.layer(*theme.card_end(base, "most", dark), bars, *_values(base, dark))
+    layers = [*theme.card_end(base, "most", dark), bars, *_values(base, dark)]
     return theme.finish(layers, t(f"chart.{name}.title"), 26 if name == "moments" else 20, dark)
 
 

@@ -32,17 +32,18 @@ def colours(dark: bool) -> dict[str, str]:
     return DARK if dark else LIGHT
 
 
-def finish(chart: alt.LayerChart, title: str, step: int, dark: bool) -> dict[str, Any]:
-    """A layered chart as a validated specification: title, height per row, quiet axes. Its rows are bound by name."""
+def finish(layers: list[alt.Chart], title: str, step: int, dark: bool) -> dict[str, Any]:
+    """Layers as one validated specification: title, height per row, quiet axes. Its rows are bound by name."""
     c = colours(dark)
-    whole = chart.properties(
+    whole = alt.LayerChart(layer=layers).properties(
         title=alt.TitleParams(title, anchor="start", fontSize=13, fontWeight="bold", color=c["ink"], offset=10),
         height=alt.Step(step),
         autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
     )
     label = {"labelColor": c["ink"], "titleColor": c["soft"], "labelFontSize": 11, "titleFontSize": 11}
     axis = {"gridColor": c["line"], "domain": False, "ticks": False, "titleFontWeight": "normal", "labelPadding": 6}
-    return whole.configure_view(stroke=None).configure_axis(**label, **axis).configure_legend(**label).to_dict()
+    made = whole.configure_view(stroke=None).configure_axis(**label, **axis).configure_legend(**label)
+    return dict(made.to_dict())
 
 
 def card_end(base: alt.Chart, first: str, dark: bool) -> list[alt.Chart]:
@@ -77,10 +78,8 @@ def usable_label(usable: float) -> str:
     return t("chart.usable", usable=gib_text(usable))
 
 
-def with_data(
-    spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, font: str | None = FONT
-) -> dict[str, Any]:
-    """A specification with its rows inside, for a picture or a page without Streamlit; the one given is left as it is."""
+def with_data(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, font: str | None = FONT) -> dict[str, Any]:
+    """A specification with its rows inside, for a picture or a page without Streamlit; the given one stays as it is."""
     whole = copy.deepcopy(spec)
     plain = rows.astype(object).where(rows.notna(), None)
     whole["data"] = {"name": ROWS, "values": plain.to_dict(orient="records")}

@@ -164,3 +164,9 @@ def adds_into_buffer(carried, sharded):
 def larger_if_carried(size, all_gradients, carried):
     """Sharded gradients made so far, or all of them where earlier micro-batches left theirs."""
     return where(carried, all_gradients, size)
+
+
+@formula("B", source="dettmers2023-qlora")
+def unpacked_weight(params, param_width):
+    """One weight of a packed base, unpacked to the compute dtype for its matrix product."""
+    return params * param_width

@@ -22,7 +22,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "weight_copies": ("weight_copies", "head_copy"),
     "gathered_weights": ("gathered_root", "gathered_layer", "gathered_unsharded", "prefetched_layer"),
     "buffers": ("reduce_input", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
-    "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort"),
+    "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort", "unpacked_weight"),
     "cached_blocks": ("cached",),
     "workspaces": ("workspaces",),
     "cuda_context": ("context",),

@@ -188,8 +188,16 @@ def _instants(setting: Setting, group: Group) -> list[Quantity]:
             called="weight_copies", params=instant.copied, act_width=setting.store.act,
             autocast=_casts(setting),
         )  # fmt: skip
-        found.append(total(f"at_{instant.name}", [instant.working, gradient, copies]))
+        found.append(total(f"at_{instant.name}", [instant.working, gradient, copies, *_unpacked(setting, group)]))
     return found
+
+
+def _unpacked(setting: Setting, group: Group) -> list[Quantity]:
+    """A packed base is unpacked one weight at a time for each matrix product."""
+    peft = setting.case.recipe.peft
+    if peft is None or WIDTH[peft.base_dtype] >= WIDTH["bf16"]:
+        return []
+    return [T.unpacked_weight(called="unpacked_weight", params=group.largest, param_width=setting.store.act)]
 
 
 def _casts(setting: Setting) -> int:
