@@ -22,7 +22,7 @@ def spec(dark: bool = False) -> dict[str, Any]:
 @functools.cache
 def _spec(language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), alt.Chart(alt.NamedData(theme.ROWS))
-    y = alt.Y("recipe:N", title=None, sort=alt.EncodingSortField(field="order", order="ascending"),
+    y = alt.Y("recipe:N", title=None, sort=alt.EncodingSortField(field="order", op="min"),
               axis=alt.Axis(labelLimit=230, grid=False))  # fmt: skip
     tips = [
         alt.Tooltip("recipe:N", title=t("show.recipe")),
@@ -64,7 +64,9 @@ def _row(order: int, one: dict[str, Any], end: float) -> dict[str, Any]:
 
 
 def _text(billions: float) -> str:
-    return f"{billions:.3g}"
+    if billions >= 100:
+        return f"{billions:.0f}"
+    return f"{billions:.1f}" if billions >= 1 else f"{billions:.2f}"
 
 
 def alt_text(largest: dict[str, Any]) -> str:

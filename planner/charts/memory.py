@@ -32,8 +32,8 @@ def _base() -> alt.Chart:
     return alt.Chart(alt.NamedData(theme.ROWS))
 
 
-def _y(sort_by: str) -> alt.Y:
-    return alt.Y("label:N", title=None, sort=alt.EncodingSortField(field=sort_by, order="ascending"),
+def _y() -> alt.Y:
+    return alt.Y("label:N", title=None, sort=alt.EncodingSortField(field="order", op="min"),
                  axis=alt.Axis(labelLimit=190, grid=False))  # fmt: skip
 
 
@@ -48,17 +48,16 @@ def _breakdown(language: str, dark: bool) -> dict[str, Any]:
     names = [t(f"chart.group.{g}") for g in _COLOURS]
     colour = alt.Color(
         "group:N",
-        scale=alt.Scale(domain=[*names, t("show.device")], range=[*(c[v] for v in _COLOURS.values()), c["ink"]]),
+        scale=alt.Scale(domain=[*names, t("show.device")], range=[*(c[v] for v in _COLOURS.values()), c["sum"]]),
         legend=alt.Legend(title=t("chart.group.title"), orient="bottom", values=names, symbolType="square", columns=4),
     )
-    bars = base.mark_bar(height={"band": 0.72}, stroke=c["page"], strokeWidth=1).encode(
+    outline = alt.condition("datum.role === 'total'", alt.value(c["ink"]), alt.value(None))
+    bars = base.mark_bar(height={"band": 0.72}, strokeWidth=1).encode(
         x=theme.gib_axis(t("chart.breakdown.axis")).field("start_gib").type("quantitative"),
-        x2="end_gib:Q", y=_y("order"), color=colour, tooltip=_tips("label", "value", "share"),
+        x2="end_gib:Q", y=_y(), color=colour, stroke=outline, tooltip=_tips("label", "value", "share"),
     )  # fmt: skip
-    return theme.finish(
-        [*theme.card_end(base, "total", dark), bars, *_band(base, dark), *_values(base, dark)],
-        t("chart.breakdown.title"), 23, dark,
-    )  # fmt: skip
+    layers = theme.on_card(base, "total", [bars, *_band(base, dark)], _values(base, dark), dark)
+    return theme.finish(layers, t("chart.breakdown.title"), 23, dark)
 
 
 def _band(base: alt.Chart, dark: bool) -> list[alt.Chart]:
@@ -69,24 +68,22 @@ def _band(base: alt.Chart, dark: bool) -> list[alt.Chart]:
         alt.Tooltip("low_gib:Q", title=t("chart.low"), format=".1f"),
         alt.Tooltip("high_gib:Q", title=t("chart.high"), format=".1f"),
     ]
-    line = one.mark_rule(color=c["orange"], strokeWidth=3).encode(
-        x="low_gib:Q", x2="high_gib:Q", y=_y("order"), tooltip=tips
-    )
+    line = one.mark_rule(color=c["ink"], strokeWidth=2.5).encode(x="low_gib:Q", x2="high_gib:Q", y=_y(), tooltip=tips)
     ends = [
-        one.mark_tick(color=c["orange"], thickness=3, height=13).encode(x=f"{end}:Q", y=_y("order"))
+        one.mark_tick(color=c["ink"], thickness=2.5, height=11).encode(x=f"{end}:Q", y=_y())
         for end in ("low_gib", "high_gib")
     ]
     return [line, *ends]
 
 
 def _values(base: alt.Chart, dark: bool) -> list[alt.Chart]:
-    """Each bar's number: beside its end, before its start, or within the sum's bar, wherever there is room."""
-    c = theme.colours(dark)
+    """Each bar's number: after its end (or from the start of the sum's), or before its start where no room is left."""
+    ink = theme.colours(dark)["ink"]
     return [
         base.transform_filter(alt.FieldEqualPredicate(field="place", equal=place))
         .mark_text(align="right" if place == "before" else "left", dx=dx, color=ink, fontSize=11)
-        .encode(x="text_gib:Q", y=_y("order"), text="text:N")
-        for place, dx, ink in (("after", 5, c["ink"]), ("before", -5, c["ink"]), ("within", 7, c["page"]))
+        .encode(x="text_gib:Q", y=_y(), text="text:N")
+        for place, dx in (("after", 6), ("before", -6))
     ]
 
 
@@ -103,7 +100,7 @@ def breakdown_rows(fit: dict[str, Any]) -> pd.DataFrame:
     end = theme.domain(fit["usable_gib"], fit["device_gib"], fit["mem_high_gib"])
     rows, start = [], 0.0
     for name, value in fit["breakdown_gib"].items():
-        row = _stair(t(f"part.{name}"), t(f"chart.group.{_GROUP[name]}"), start, value, end)
+        row = _stair(t(f"part.{name}"), t(f"chart.group.{_GROUP[name]}"), start, value, end, fit["usable_gib"])
         rows.append({**row, "part": name, "role": "part", "share": value / fit["device_gib"]})
         start += value
     rows.append(_total(fit, end))
@@ -112,9 +109,11 @@ def breakdown_rows(fit: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(whole).astype({"low_gib": float, "high_gib": float})
 
 
-def _stair(label: str, group: str, start: float, value: float, end: float) -> dict[str, Any]:
-    stop = start + value
-    fits_after = stop < 0.8 * end
+def _stair(label: str, group: str, start: float, value: float, end: float, usable: float) -> dict[str, Any]:
+    """One part; its number stands after the bar, before it where the axis or the card's end is in the way."""
+    stop, wide = start + value, 0.09 * end
+    in_the_way = stop > 0.8 * end or stop < usable < stop + wide
+    fits_after = start < wide or not in_the_way
     return {
         "label": label, "group": group, "start_gib": start, "end_gib": stop, "value_gib": value,
         "text": theme.gib_text(value), "place": "after" if fits_after else "before",
@@ -127,9 +126,9 @@ def _total(fit: dict[str, Any], end: float) -> dict[str, Any]:
     band = f"{theme.gib_text(low)} – {theme.gib_text(high)}"
     within = low > 0.45 * end
     return {
-        **_stair(t("show.device"), t("show.device"), 0.0, device, end), "part": "device", "role": "total", "share": 1.0,
+        **_stair(t("show.device"), t("show.device"), 0.0, device, end, fit["usable_gib"]), "part": "device", "role": "total", "share": 1.0,
         "low_gib": low, "high_gib": high, "text": t("chart.total", value=theme.gib_text(device), band=band),
-        "place": "within" if within else "after", "text_gib": 0.0 if within else high,
+        "place": "after", "text_gib": 0.0 if within else high,
     }  # fmt: skip
 
 
@@ -161,23 +160,22 @@ def _bars(name: str, language: str, dark: bool) -> dict[str, Any]:
     top = alt.condition("datum.most", alt.value(c["orange"]), alt.value(c["blue"]))
     bars = base.mark_bar(height={"band": 0.72}).encode(
         x=theme.gib_axis(t(f"chart.{name}.axis")).field("value_gib").type("quantitative"),
-        y=_y("order"), color=top, tooltip=_tips("label", "value"),
+        y=_y(), color=top, tooltip=_tips("label", "value"),
     )  # fmt: skip
-    layers = [*theme.card_end(base, "most", dark), bars, *_values(base, dark)]
+    layers = theme.on_card(base, "most", [bars], _values(base, dark), dark)
     return theme.finish(layers, t(f"chart.{name}.title"), 26 if name == "moments" else 20, dark)
 
 
 def _bar_rows(fit: dict[str, Any], named: list[tuple[str, float]], mark: str, most_labelled: int) -> pd.DataFrame:
-    end = theme.domain(fit["usable_gib"], *(value for _, value in named))
+    end = theme.domain(fit["usable_gib"], *(value for _, value in named), room=0.2)
     top = max(range(len(named)), key=lambda i: named[i][1])
     rows = []
     for i, (label, value) in enumerate(named):
-        text = theme.gib_text(value) + (f"  {mark}" if i == top else "")
-        within = value > 0.6 * end
+        text = theme.gib_text(value) + (f" · {mark}" if i == top else "")
         rows.append({
             "label": label, "order": i, "value_gib": value, "most": i == top, "role": "most" if i == top else "other",
-            "text": text if i == top or len(named) <= most_labelled else "", "text_gib": 0.0 if within else value,
-            "place": "within" if within else "after", "usable_gib": fit["usable_gib"],
+            "text": text if i == top or len(named) <= most_labelled else "", "text_gib": value,
+            "place": "after", "usable_gib": fit["usable_gib"],
             "usable_label": theme.usable_label(fit["usable_gib"]), "domain_gib": end,
         })  # fmt: skip
     return pd.DataFrame(rows)

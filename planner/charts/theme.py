@@ -19,11 +19,11 @@ FONT = "DejaVu Sans, Verdana, sans-serif"
 #: all at least 3:1 on the page and apart for colour-blind readers (Okabe and Ito, darkened where white asks for it)
 LIGHT = {
     "blue": "#1F8FD6", "orange": "#D55E00", "plum": "#8E1B5B", "violet": "#5D3A9B", "grey": "#7F7F7F",
-    "ink": "#222222", "soft": "#5A5F66", "beyond": "#F3E3DC", "page": "#FFFFFF", "line": "#D9DCE0",
+    "ink": "#222222", "soft": "#5A5F66", "beyond": "#F3E3DC", "line": "#D9DCE0", "sum": "#CBD2DB",
 }  # fmt: skip
 DARK = {
     "blue": "#56B4E9", "orange": "#E69F00", "plum": "#CC79A7", "violet": "#009E73", "grey": "#A0A4AA",
-    "ink": "#F2F2F2", "soft": "#B8BDC4", "beyond": "#4A2E22", "page": "#0E1117", "line": "#3A3F47",
+    "ink": "#F2F2F2", "soft": "#B8BDC4", "beyond": "#4A2E22", "line": "#3A3F47", "sum": "#4A515B",
 }  # fmt: skip
 
 
@@ -46,8 +46,8 @@ def finish(layers: list[alt.Chart], title: str, step: int, dark: bool) -> dict[s
     return dict(made.to_dict())
 
 
-def card_end(base: alt.Chart, first: str, dark: bool) -> list[alt.Chart]:
-    """The rule at what the card holds, its label, and the shade beyond it; read from the row of role `first`."""
+def on_card(base: alt.Chart, first: str, bars: list[alt.Chart], texts: list[alt.Chart], dark: bool) -> list[alt.Chart]:
+    """The shade beyond the card's end, bars, the rule at the end, numbers. The card is read from the row of role `first`."""
     c = colours(dark)
     one = base.transform_filter(alt.FieldEqualPredicate(field="role", equal=first))
     beyond = one.mark_rect(color=c["beyond"], opacity=0.7).encode(x="usable_gib:Q", x2="domain_gib:Q")
@@ -55,7 +55,7 @@ def card_end(base: alt.Chart, first: str, dark: bool) -> list[alt.Chart]:
     note = one.mark_text(align="right", baseline="bottom", dx=-1, dy=-2, fontSize=10, color=c["ink"]).encode(
         x="usable_gib:Q", y=alt.value(0), text="usable_label:N"
     )
-    return [beyond, rule, note]
+    return [beyond, *bars, rule, note, *texts]
 
 
 def gib_axis(title: str) -> alt.X:
@@ -63,9 +63,9 @@ def gib_axis(title: str) -> alt.X:
     return alt.X(title=title, scale=alt.Scale(zero=True, nice=False), axis=alt.Axis(tickCount=6))
 
 
-def domain(*ends: float) -> float:
-    """Where a memory axis ends: 5 % past the furthest of these."""
-    return max(ends) * 1.05
+def domain(*ends: float, room: float = 0.05) -> float:
+    """Where a memory axis ends: a little past the furthest of these."""
+    return max(ends) * (1 + room)
 
 
 def gib_text(value: float) -> str:

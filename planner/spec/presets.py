@@ -13,7 +13,6 @@ import numpy as np
 
 from planner import errors, paths, units
 from planner.errors import BadInput, PlannerError, Problem
-from planner.spec import hub
 from planner.spec.catalog import spelling
 from planner.spec.huggingface import MAX_BYTES, read_config
 from planner.spec.model import Attention, Count, LayerGroup, Mlp, Model, Norm
@@ -48,6 +47,8 @@ def model(name: str, field: str = "model", files: bool = True) -> Model:
         return _from_file(path, field)
     if (params := units.parse_count(wanted.removeprefix("-"))) is not None:
         return shape_for(-params if wanted.startswith("-") else params, field)
+    from planner.spec import hub  # loads an HTTP client, which most runs never need
+
     if hub.looks_like_id(wanted):
         made = read_config(hub.huggingface_config(wanted, field), wanted, field)
         return replace(made, source=hub.address(wanted))
