@@ -138,7 +138,8 @@ def _regime(one: Largest) -> dict[str, Any]:
     memory = one.estimate.memory if one.estimate else None
     return {
         "regime": one.regime.regime,
-        "recipe": one.regime.recipe,
+        "id": one.regime.id,
+        "recipe": one.title,
         "params": int(one.params),
         "params_comfortable": int(one.comfortable),
         "verdict": memory.verdict if memory else "oom",

@@ -116,7 +116,7 @@ def largest(found: list[Largest]) -> None:
         model = one.case.model if one.case else None
         layers = f"{int(model.layers)} x {int(model.hidden)}" if model else "-"
         table.add_row(
-            one.regime.regime, one.regime.recipe, count_text(one.params) if model else "-",
+            one.regime.regime, one.title, count_text(one.params) if model else "-",
             count_text(one.comfortable) if one.comfortable else "-", layers, one.binding,
         )  # fmt: skip
     out.print(table)

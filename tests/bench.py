@@ -26,13 +26,15 @@ _FRESH = f"""
 import json, sys, time
 start = time.perf_counter()
 import planner
+for name in planner.__all__:
+    getattr(planner, name)
 seconds = time.perf_counter() - start
 print(json.dumps([seconds, len(sys.modules), [name for name in {HEAVY!r} if name in sys.modules]]))
 """
 
 
 def import_time(tries: int = 7) -> tuple[float, int, list[str]]:
-    """Seconds that `import planner` takes, how many modules are loaded then, and which heavy ones among them."""
+    """Seconds that `import planner` and the load of every public name take, modules loaded, heavy ones among them."""
     # As a user has it: from the second start on, Python finds our modules compiled.
     compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, "-c", _FRESH]
@@ -58,7 +60,7 @@ def main() -> int:
     seconds, modules, heavy = import_time()
     one = case_time()
     rows = [
-        ("import planner", f"{seconds * 1e3:.0f} ms", f"{IMPORT_BUDGET * 1e3:.0f} ms", seconds <= IMPORT_BUDGET),
+        ("import planner, all of it", f"{seconds * 1e3:.0f} ms", f"{IMPORT_BUDGET * 1e3:.0f} ms", seconds <= IMPORT_BUDGET),
         ("heavy modules loaded by it", ", ".join(heavy) or "none", "none", not heavy),
         ("one case", f"{one * 1e3:.2f} ms", f"{CASE_BUDGET * 1e3:.0f} ms", one <= CASE_BUDGET),
     ]

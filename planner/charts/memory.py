@@ -125,8 +125,9 @@ def _total(fit: dict[str, Any], end: float) -> dict[str, Any]:
     device, low, high = fit["device_gib"], fit["mem_low_gib"], fit["mem_high_gib"]
     band = f"{theme.gib_text(low)} – {theme.gib_text(high)}"
     within = low > 0.45 * end
+    bar = _stair(t("show.device"), t("show.device"), 0.0, device, end, fit["usable_gib"])
     return {
-        **_stair(t("show.device"), t("show.device"), 0.0, device, end, fit["usable_gib"]), "part": "device", "role": "total", "share": 1.0,
+        **bar, "part": "device", "role": "total", "share": 1.0,
         "low_gib": low, "high_gib": high, "text": t("chart.total", value=theme.gib_text(device), band=band),
         "place": "after", "text_gib": 0.0 if within else high,
     }  # fmt: skip

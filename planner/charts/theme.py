@@ -47,7 +47,7 @@ def finish(layers: list[alt.Chart], title: str, step: int, dark: bool) -> dict[s
 
 
 def on_card(base: alt.Chart, first: str, bars: list[alt.Chart], texts: list[alt.Chart], dark: bool) -> list[alt.Chart]:
-    """The shade beyond the card's end, bars, the rule at the end, numbers. The card is read from the row of role `first`."""
+    """The shade beyond the card's end, bars, the rule at the end, numbers. The row of role `first` tells the card."""
     c = colours(dark)
     one = base.transform_filter(alt.FieldEqualPredicate(field="role", equal=first))
     beyond = one.mark_rect(color=c["beyond"], opacity=0.7).encode(x="usable_gib:Q", x2="domain_gib:Q")

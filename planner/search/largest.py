@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from planner import cases
-from planner.errors import BadInput, PlannerError
+from planner.errors import BadInput
+from planner.i18n import has, t
 from planner.layers.model import parameters
 from planner.quantity import value_of
 from planner.search.limits import binding_of, fits, trains
 from planner.search.solve import largest_true
 from planner.spec import presets
-from planner.spec.build import merged
+from planner.spec.build import build, merged
 from planner.spec.case import Case
+from planner.spec.hardware import Cluster
 from planner.spec.model import Model
 from planner.step.evaluate import Estimate, evaluate
 
@@ -29,10 +32,10 @@ MOST_LAYERS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A recipe family: its kind, its name for people, and the fields of a case that make it."""
+    """A recipe family: its id, its kind, the fields of a case that make it, and whether tp fills the node."""
 
+    id: str
     regime: str
-    recipe: str
     changes: dict[str, Any]
     tensor_parallel_node: bool
 
@@ -52,14 +55,18 @@ class Largest:
     estimate: Estimate | None
     binding: str
 
+    @property
+    def title(self) -> str:
+        """The family in words; on one GPU without the sharding it does not need."""
+        one = self.case is not None and int(self.case.cluster.gpus) == 1 and has(f"regime.{self.regime.id}-one")
+        return t(f"regime.{self.regime.id}{'-one' if one else ''}")
+
 
 @functools.lru_cache(maxsize=1)
 def regimes() -> tuple[Regime, ...]:
     """The families, in the order they are shown."""
     rows = tomllib.loads(REGIMES.read_text(encoding="utf-8"))["regime"]
-    return tuple(
-        Regime(r["regime"], r["recipe"], r["changes"], r.get("tensor_parallel_node", False)) for r in rows
-    )
+    return tuple(Regime(r["id"], r["regime"], r["changes"], r.get("tensor_parallel_node", False)) for r in rows)
 
 
 def largest(cluster: Mapping[str, Any], stated: Mapping[str, Any] | None = None) -> list[Largest]:
@@ -69,17 +76,19 @@ def largest(cluster: Mapping[str, Any], stated: Mapping[str, Any] | None = None)
     contract's: head size 128, 8 key/value heads, FFN 3.5 x hidden, vocabulary 128,256 untied, 4,096 tokens per GPU,
     full checkpointing, hidden 8,192 with the depth solved for (less for small answers).
     """
-    return [_one(regime, cluster, dict(stated or {})) for regime in regimes()]
+    form = build({"cluster": dict(cluster)}, presets.shape(HIDDEN[0], 1)).cluster  # a wrong cluster is told at once
+    return [_one(regime, cluster, form, dict(stated or {})) for regime in regimes()]
 
 
-def _one(regime: Regime, cluster: Mapping[str, Any], stated: dict[str, Any]) -> Largest:
+def _one(regime: Regime, cluster: Mapping[str, Any], machine: Cluster, stated: dict[str, Any]) -> Largest:
     base = {"recipe.checkpointing": "full", "recipe.seq_len": TOKENS, "plan.micro_batch": 1}
-    raw = merged({"cluster": dict(cluster)}, {**base, **regime.changes, **stated})
-    first = cases.case(raw, presets.shape(HIDDEN[0], 1))
-    if regime.tensor_parallel_node and "plan.tp" not in stated:
-        tp = min(8, first.cluster.gpus_per_node)
-        raw = merged(raw, {"plan.tp": tp, "plan.micro_batch": tp})  # 4,096 tokens per GPU, not per group
+    changes = {**base, **_fitted(regime, machine), **stated}
+    raw = merged({"cluster": dict(cluster)}, changes)
     at = functools.partial(_at, raw)
+    try:
+        at(presets.shape(HIDDEN[-1], 8))
+    except BadInput as error:
+        return Largest(regime, 0.0, 0.0, None, None, " ".join(p.problem for p in error.problems))
     hidden = next((h for h in HIDDEN if _depth(at, h, trains) * 512 >= h), HIDDEN[-1])
     depth, sure = _depth(at, hidden, trains), _depth(at, hidden, fits)
     if not depth:
@@ -87,26 +96,41 @@ def _one(regime: Regime, cluster: Mapping[str, Any], stated: dict[str, Any]) -> 
         return Largest(regime, 0.0, 0.0, None, None, binding_of(found))
     case = at(presets.shape(hidden, depth))
     beyond = evaluate(at(presets.shape(hidden, depth + 1)))
-    return Largest(
-        regime,
-        _params(case.model),
-        _params(at(presets.shape(hidden, sure)).model) if sure else 0.0,
-        case,
-        evaluate(case),
-        binding_of(beyond),
-    )
+    certain = _params(at(presets.shape(hidden, sure)).model) if sure else 0.0
+    return Largest(regime, _params(case.model), certain, case, evaluate(case), binding_of(beyond))
+
+
+#: what a GPU without bf16 trains in instead
+FP16 = {"autocast-bf16": "autocast-fp16", "bf16-master": "fp16-master"}
+
+
+def _fitted(regime: Regime, machine: Cluster) -> dict[str, Any]:
+    """The family's fields on this cluster: tp inside the node, nothing sharded on one GPU, fp16 where bf16 is not."""
+    changes = dict(regime.changes)
+    if regime.tensor_parallel_node:
+        tp = math.gcd(8, machine.gpus_per_node)
+        changes |= {"plan.tp": tp, "plan.micro_batch": tp}  # 4,096 tokens per GPU, not per group
+    if int(machine.gpus) == 1 and changes.get("plan.data_parallel") == "fsdp2":
+        changes["plan.data_parallel"] = "none"
+    peak = machine.accelerator.peak
+    if peak and "bf16" not in peak:
+        precision = changes.get("recipe.precision", "autocast-bf16")
+        changes["recipe.precision"] = FP16.get(precision, precision) if isinstance(precision, str) else precision
+        if regime.regime == "lora":
+            changes["recipe.peft.base_dtype"] = "fp16"
+    return changes
 
 
 def _at(raw: Mapping[str, Any], model: Model) -> Case:
     return cases.case(raw, model)
 
 
-def _depth(at: functools.partial[Case], hidden: int, holds: Any) -> int:
+def _depth(at: functools.partial[Case], hidden: int, holds: Callable[[Case], bool]) -> int:
     """The most layers of that width; 0 where one is too much or the plan is not legal for that width."""
 
     def answer(layers: int) -> bool:
         try:
-            return bool(holds(at(presets.shape(hidden, layers))))
+            return holds(at(presets.shape(hidden, layers)))
         except BadInput:
             return False
 
@@ -115,6 +139,3 @@ def _depth(at: functools.partial[Case], hidden: int, holds: Any) -> int:
 
 def _params(model: Model) -> float:
     return float(value_of(parameters(model)))
-
-
-__all__ = ["Largest", "PlannerError", "Regime", "largest", "regimes"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from planner.i18n import t
 from planner.quantity import value_of
 from planner.search.solve import largest_true
 from planner.spec.case import Case
@@ -50,10 +52,10 @@ def fits(case: Case) -> bool:
 def binding_of(found: Estimate) -> str:
     """What limits an estimate, in words."""
     if not host_holds(found):
-        return "host memory"
+        return t("binding.host")
     parts = found.breakdown()
     biggest = max(parts, key=lambda k: float(value_of(parts[k])))
-    return f"{found.memory.peak_phase}: {biggest}"
+    return t("binding.part", phase=t(f"phase.{found.memory.peak_phase}"), part=t(f"part.{biggest}"))
 
 
 def micro_batch(case: Case) -> Limit:
@@ -67,10 +69,10 @@ def sequence(case: Case) -> Limit:
     return _limit(case, lambda n: replace(case, recipe=replace(case.recipe, seq_len=n * STEP)), STEP, longest // STEP)
 
 
-def _limit(case: Case, at: object, step: int, most: int) -> Limit:
-    build = at  # a function from a count to the case with it
-    value = largest_true(lambda n: trains(build(n)), 8, most)  # type: ignore[operator]
-    sure = largest_true(lambda n: fits(build(n)), 8, max(value, 1))  # type: ignore[operator]
-    found = evaluate(build(max(value, 1)))  # type: ignore[operator]
-    beyond = evaluate(build(value + 1))  # type: ignore[operator]
+def _limit(case: Case, at: Callable[[int], Case], step: int, most: int) -> Limit:
+    """`at` makes the case with a count; `step` is what one count is worth."""
+    value = largest_true(lambda n: trains(at(n)), 8, most)
+    sure = largest_true(lambda n: fits(at(n)), 8, max(value, 1))
+    found = evaluate(at(max(value, 1)))
+    beyond = evaluate(at(value + 1))
     return Limit(value * step, sure * step, found, binding_of(beyond))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
-from planner.layers.ops import Weight
 from planner.layers import model as M
+from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
 from planner.step.setting import Setting
