@@ -56,7 +56,7 @@ def _breakdown(language: str, dark: bool) -> dict[str, Any]:
         x=theme.gib_axis(t("chart.breakdown.axis")).field("start_gib").type("quantitative"),
         x2="end_gib:Q", y=_y(), color=colour, stroke=outline, tooltip=_tips("label", "value", "share"),
     )  # fmt: skip
-    layers = theme.on_card(base, "total", [bars, *_band(base, dark)], _values(base, dark), dark)
+    layers = theme.on_card(base, "total", [bars, *_band(base, dark)], _values(base, dark, ("after", "before")), dark)
     return theme.finish(layers, t("chart.breakdown.title"), 23, dark)
 
 
@@ -76,14 +76,16 @@ def _band(base: alt.Chart, dark: bool) -> list[alt.Chart]:
     return [line, *ends]
 
 
-def _values(base: alt.Chart, dark: bool) -> list[alt.Chart]:
+def _values(base: alt.Chart, dark: bool, places: tuple[str, ...] = ("after",)) -> list[alt.Chart]:
     """Each bar's number: after its end (or from the start of the sum's), or before its start where no room is left."""
     ink = theme.colours(dark)["ink"]
     return [
         base.transform_filter(alt.FieldEqualPredicate(field="place", equal=place))
-        .mark_text(align="right" if place == "before" else "left", dx=dx, color=ink, fontSize=11)
+        .mark_text(
+            align="left" if place == "after" else "right", dx=6 if place == "after" else -6, color=ink, fontSize=11
+        )
         .encode(x="text_gib:Q", y=_y(), text="text:N")
-        for place, dx in (("after", 6), ("before", -6))
+        for place in places
     ]
 
 

@@ -21,6 +21,37 @@ def scores_kept(heads, seq_len, width):
     return heads * seq_len * width
 
 
+@formula("channel", source="saved-tensor-traces")
+def expanded_channels(kv_channels, query_channels, heads, kv_heads, seq_len, window):
+    """Key or value as kept: grouped heads are repeated for every query head where a sliding window needs a mask."""
+    grouped = where(heads > kv_heads, query_channels, kv_channels)
+    return where(seq_len > window, grouped, kv_channels)
+
+
+@formula("B/token", source="saved-tensor-traces")
+def mask_kept(seq_len, window, width):
+    """A sliding window's mask as SDPA keeps it in every layer: all tokens against all; none within the window."""
+    return where(seq_len > window, seq_len * width, 0 * seq_len * width)
+
+
+@formula("B/token", source="saved-tensor-traces")
+def within_window(size, seq_len, window):
+    """What is kept only while the sequence is no longer than the sliding window."""
+    return where(seq_len > window, 0 * size, size)
+
+
+@formula("B/token", source="saved-tensor-traces")
+def beyond_window(size, seq_len, window):
+    """What is kept only where the sequence is longer than the sliding window."""
+    return where(seq_len > window, size, 0 * size)
+
+
+@formula("channel", source="dao2023-flash2")
+def expanded_gradients(query_channels, heads, kv_heads):
+    """Gradients of key and value for every query head, which flash attention's backward makes before it sums them."""
+    return where(heads > kv_heads, 2 * query_channels, 0 * query_channels)
+
+
 @formula("B/token", source="dao2023-flash2")
 def logsumexp_kept(heads, width, seq_len, block):
     """The softmax statistics a fused attention keeps; the memory-efficient backend pads the sequence to `block`."""
@@ -87,12 +118,6 @@ def microbatch_bytes(tokens, per_token):
     return tokens * per_token
 
 
-@formula("B", source="chen2016-checkpointing")
-def whole_layers_kept(tokens, per_token, layers):
-    """Saved tensors of layers that are not checkpointed."""
-    return tokens * per_token * layers
-
-
 @formula("B", source="narayanan2021")
 def waiting_kept(bytes_each, in_flight):
     """Saved tensors of the micro-batches that wait in the pipeline besides the one at work."""
@@ -105,13 +130,7 @@ def in_flight_1f1b(pp, stage, microbatches):
     return minimum(microbatches, pp - stage)
 
 
-@formula("layer", source="definition")
-def other_layers(layers, done):
-    """Layers before the one at work whose saved tensors are still alive."""
-    return maximum(layers - done - 1, 0)
-
-
-@formula("layer", source="chen2016-checkpointing")
+@formula("1", source="chen2016-checkpointing")
 def checkpoint_regions(layers, every):
     """Regions of `every` layers, each of which keeps its input."""
     return ceil(layers / every)

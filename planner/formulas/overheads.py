@@ -25,10 +25,10 @@ def cached_fsdp(allocated, loss_moment, gathered_at_loss, pools, factor, unavoid
 
 
 @formula("B", source="allocator-replay")
-def squeezed(cached, allocated, outside, workspaces, usable, unavoidable):
+def squeezed(cached, rest, allocated, outside, workspaces, usable):
     """Cached blocks that really stay: near the limit torch frees what it can before it fails."""
     room = usable - outside - workspaces - allocated
-    return minimum(cached, maximum(room, allocated * unavoidable))
+    return minimum(cached, maximum(room, rest))
 
 
 @formula("B", source="nccl-memory")
@@ -52,7 +52,7 @@ def world_size(dp_replicate, dp_shard, tp, cp, pp):
 
 @formula("B", source="definition")
 def upper_end(device, allocated, error, cached, cached_high, context, context_high, nccl, nccl_high):
-    """Upper end of the 90 % band of device memory; the four causes are taken as independent."""
+    """Upper end of the 90 % band of device memory on a card without end; the four causes are taken as independent."""
     return device + sqrt(
         (allocated * error) ** 2
         + (cached_high - cached) ** 2
@@ -72,10 +72,22 @@ def lower_end(device, allocated, error, cached, cached_low, context, context_low
     )
 
 
+@formula("B", source="allocator-replay")
+def unavoidable_rest(allocated, unavoidable):
+    """Cached blocks that remain when torch has given back all it can."""
+    return allocated * unavoidable
+
+
 @formula("B", source="cli-contract")
-def least_needed(allocated, error, unavoidable, workspaces, context, nccl):
+def on_this_card(unbounded, needed, usable):
+    """An upper end on a card with an end: cached blocks shrink before anything fails, what is needed does not."""
+    return minimum(unbounded, maximum(usable, needed))
+
+
+@formula("B", source="cli-contract")
+def least_needed(allocated, error, rest, workspaces, context, nccl):
     """The least this run can do with: lower ends, and an allocator squeezed to its unavoidable minimum."""
-    return allocated * (1 + error) * (1 + unavoidable) + workspaces + context + nccl
+    return allocated * (1 + error) + rest + workspaces + context + nccl
 
 
 @formula("B", source="definition")

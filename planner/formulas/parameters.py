@@ -1,6 +1,6 @@
 """How many parameters: weights by shape, layers, shards."""
 
-from planner.quantity import ceil, formula, maximum, minimum, where
+from planner.quantity import ceil, formula, maximum, where
 
 
 @formula("channel", source="vaswani2017")
@@ -43,12 +43,6 @@ def local_channels(channels, tp):
 def padded_vocab(vocab, multiple, tp):
     """Vocabulary rows as stored: padded to a multiple of `multiple` x tp (multiple = 1/tp leaves it as it is)."""
     return ceil(vocab / maximum(multiple * tp, 1)) * maximum(multiple * tp, 1)
-
-
-@formula("1", source="hf-modeling")
-def experts_hit(tokens, experts, experts_per_token):
-    """Experts of a layer that see at least one token: all of them unless tokens are very few."""
-    return minimum(experts, tokens * experts_per_token)
 
 
 @formula("param", source="hu2021-lora")

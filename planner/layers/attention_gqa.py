@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
@@ -48,9 +50,26 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
         )
     made.append(_core(attention, seq_len, store))
     q = P.local_channels(called="query_channels", channels=widths(attention)[0], tp=store.tp)
+    copy = _token_major_copy(attention, q, seq_len, store)
     adapter = (*adapter_input("o", q, store), *rank_channels(("o",), store))
-    made.append(Op("o", out, (*adapter, *dropout_mask("attention", hidden, store))))
+    made.append(Op("o", out, (*copy, *adapter, *dropout_mask("attention", hidden, store))))
     return made
+
+
+def _token_major_copy(attention: Attention, q: Quantity, seq_len: Like, store: Storage) -> tuple[Quantity, ...]:
+    """The copy of flash attention's output that the output projection reads where query and key were put together
+    anew by the rotation of a fused projection: the output then has their order, heads before tokens."""
+    if not (attention.fused_qkv and attention.rope and store.trained) or store.attention not in ("flash", "sdpa"):
+        return ()
+    copy = A.kept(called="attention.output_copy", channels=q, width=store.act)
+    if not _masks(attention, store):
+        return (copy,)
+    return (A.within_window(called="attention.output_copy", size=copy, seq_len=seq_len, window=attention.window or 0),)
+
+
+def _masks(attention: Attention, store: Storage) -> bool:
+    """Whether a sliding window turns into a mask: torch's own kernels know no window."""
+    return attention.window is not None and store.attention in ("sdpa", "mem-efficient", "math")
 
 
 def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
@@ -60,37 +79,76 @@ def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
     k = P.local_channels(called="kv_channels", channels=k, tp=store.tp)
     heads = P.local_channels(called="local_heads", channels=attention.heads, tp=store.tp)
     match store.attention:
-        case "flash" | "mem-efficient":
-            kept = _fused_core(attention, q, k, heads, seq_len, store)
-            gradients = [
-                A.kept(called="attention.gradients", channels=P.fused_width(query_width=q, kv_width=k), width=store.act),
-                A.kept(called="attention.output_gradient", channels=q, width=store.act),
-            ]
-            return Op("attention", (), tuple(kept), (*kept, *gradients))
+        case "flash" | "sdpa" | "mem-efficient":
+            return _fused_core(attention, q, k, heads, seq_len, store)
         case "math":
-            return _math_core(q, heads, seq_len, store)
+            return _math_core(attention, q, heads, seq_len, store)
         case _:
             return _eager_core(attention, q, heads, seq_len, store)
 
 
 def _fused_core(
     attention: Attention, q: Quantity, k: Quantity, heads: Like, seq_len: Like, store: Storage
-) -> list[Quantity]:
-    """Flash or memory-efficient attention: no scores, only their log-sum-exp."""
+) -> Op:
+    """Flash or memory-efficient attention: no scores, only their log-sum-exp; beyond a sliding window also a mask."""
     pinned = attention.fused_qkv and attention.rope
     value = P.fused_width(called="whole_projection", query_width=q, kv_width=k) if pinned else k
-    block = 32 if store.attention == "mem-efficient" else 1
-    return [
+    masks, key = _masks(attention, store), k
+    if masks:
+        key, value = (_expanded(attention, c, q, seq_len) for c in (key, value))
+    block = 32 if masks or store.attention == "mem-efficient" else 1
+    kept = [
         A.kept(called="attention.query", channels=q, width=store.act),
-        A.kept(called="attention.key", channels=k, width=store.act),
+        A.kept(called="attention.key", channels=key, width=store.act),
         A.kept(called="attention.value", channels=value, width=store.act),
+        *_mask(attention, seq_len, store),
         A.kept(called="attention.output", channels=q, width=store.act),
         A.logsumexp_kept(called="attention.logsumexp", heads=heads, width=FP32, seq_len=seq_len, block=block),
     ]
+    into = P.fused_width(called="gradient_channels", query_width=q, kv_width=key)
+    gradients = [
+        A.kept(called="attention.gradients", channels=into, width=store.act),
+        A.kept(called="attention.output_gradient", channels=q, width=store.act),
+    ]
+    return Op("attention", (), tuple(kept), (*kept, *gradients, *_inside_backward(attention, q, heads, store)))
 
 
-def _math_core(q: Quantity, heads: Like, seq_len: Like, store: Storage) -> Op:
-    """The backend that SDPA falls back to for grouped heads: it computes in fp32 with scaled and expanded copies."""
+def _expanded(attention: Attention, channels: Quantity, q: Quantity, seq_len: Like) -> Quantity:
+    """Key or value as a mask's kernel takes it."""
+    return A.expanded_channels(
+        called="expanded_channels", kv_channels=channels, query_channels=q, heads=attention.heads,
+        kv_heads=attention.kv_heads, seq_len=seq_len, window=attention.window or 0,
+    )  # fmt: skip
+
+
+def _mask(attention: Attention, seq_len: Like, store: Storage) -> tuple[Quantity, ...]:
+    """The mask of a sliding window that the sequence is longer than; every layer keeps its own."""
+    if not _masks(attention, store):
+        return ()
+    return (A.mask_kept(called="attention.mask", seq_len=seq_len, window=attention.window or 0, width=store.act),)
+
+
+def _inside_backward(attention: Attention, q: Quantity, heads: Like, store: Storage) -> list[Quantity]:
+    """What flash attention's backward allocates inside: the query's gradient in fp32, a row sum, and for grouped heads
+    gradients of key and value for every query head."""
+    sums = A.kept(called="attention.row_sum", channels=heads, width=FP32)
+    if store.attention == "mem-efficient":
+        return [sums]
+    each = A.expanded_gradients(
+        called="expanded_channels", query_channels=q, heads=attention.heads, kv_heads=attention.kv_heads
+    )
+    return [
+        A.kept(called="attention.query_gradient", channels=q, width=FP32),
+        sums,
+        A.kept(called="attention.expanded_gradients", channels=each, width=store.act),
+    ]
+
+
+def _math_core(attention: Attention, q: Quantity, heads: Like, seq_len: Like, store: Storage) -> Op:
+    """The backend that SDPA falls back to for grouped heads: it computes in fp32 with scaled and expanded copies.
+
+    Beyond a sliding window there is a mask, with it the heads are expanded first, and a fused kernel takes them.
+    """
     kept = [
         A.kept(called=f"attention.{part}", channels=q, width=FP32)
         for part in ("scaled_query", "expanded_key", "expanded_value")
@@ -101,24 +159,40 @@ def _math_core(q: Quantity, heads: Like, seq_len: Like, store: Storage) -> Op:
         A.scores_kept(called=f"attention.{n}_gradient", heads=heads, seq_len=seq_len, width=FP32)
         for n in ("softmax", "score")
     ]
-    return Op("attention", (), (*kept, output, softmax), (*kept, softmax, *grads))
+    if not _masks(attention, store):
+        return Op("attention", (), (*kept, output, softmax), (*kept, softmax, *grads))
+    place: dict[str, Any] = {"seq_len": seq_len, "window": attention.window}
+    softmax, *grads = (A.within_window(called=s.name, size=s, **place) for s in (softmax, *grads))
+    mask = _mask(attention, seq_len, store)
+    four = P.head_width(called="gradient_channels", heads=4, head_dim=q)
+    fused = A.kept(called="attention.gradients", channels=four, width=store.act)
+    passing = [A.beyond_window(called=s.name, size=s, **place) for s in (output, fused)]
+    return Op("attention", (), (*kept, output, softmax, *mask), (*kept, softmax, *mask, *grads, *passing))
 
 
 def _eager_core(attention: Attention, q: Quantity, heads: Like, seq_len: Like, store: Storage) -> Op:
-    """Scores materialised by the model's own code: the softmax, its low-precision copy after an fp32 softmax, and dropout."""
+    """Scores materialised by the model's own code: a soft cap, the softmax, its low-precision copy after an fp32
+    softmax, and dropout. The heaviest instant is the softmax's backward, when value and output are done with."""
     kept = [
         A.kept(called=f"attention.{part}", channels=q, width=store.act)
         for part in ("query", "expanded_key", "expanded_value", "output")
     ]
-    copies = [("softmax", FP32), ("probabilities", A.copy_width(width=store.act, upcast=FP32))]
-    if not attention.softmax_upcast:
-        copies = [("softmax", store.act)]
+    early = [("capped_scores", store.act)] if attention.softcap else []
+    late: list[tuple[str, Like]] = []
+    if attention.softmax_upcast:
+        early.append(("softmax", FP32))
+        late.append(("probabilities", A.copy_width(width=store.act, upcast=FP32)))
+    else:
+        early.append(("softmax", store.act))
     if store.attention_dropout:
-        copies += [("dropout_mask", 1), ("dropped_probabilities", store.act)]
-    scores = [A.scores_kept(called=f"attention.{n}", heads=heads, seq_len=seq_len, width=w) for n, w in copies]
-    gradient = FP32 if attention.softmax_upcast else store.act
-    grads = [
-        A.scores_kept(called=f"attention.{n}_gradient", heads=heads, seq_len=seq_len, width=gradient)
-        for n in ("softmax", "score")
-    ]
-    return Op("attention", (), (*kept, *scores), (*kept, *scores, *grads))
+        (late if attention.softmax_upcast else early).append(("dropout_mask", 1))
+        late.append(("dropped_probabilities", store.act))
+    wide = FP32 if attention.softmax_upcast else store.act
+    gradients = [("softmax_gradient", wide), ("score_gradient", wide)]
+
+    def scores(parts: list[tuple[str, Like]]) -> list[Quantity]:
+        return [A.scores_kept(called=f"attention.{n}", heads=heads, seq_len=seq_len, width=w) for n, w in parts]
+
+    alive = scores(early)
+    value = A.kept(called="attention.value_gradient", channels=q, width=store.act)
+    return Op("attention", (), (*kept, *alive, *scores(late)), (*kept[:2], *alive, value, *scores(gradients)))

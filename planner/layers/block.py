@@ -36,7 +36,7 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
             first = N.op(norm, "norm1", hidden, store, before, FP32)
             second = N.op(norm, "norm2", hidden, store, after, store.stream)
             shared = Op(second.name, second.weights, second.saved[1:], second.working)
-            return [first, shared, *core, *feed]
+            return [first, *core, shared, *feed]
         case "post":
             return [
                 Op("attention_input", (), N.outputs("attention_input", hidden, hidden, store, before)),

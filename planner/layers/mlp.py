@@ -11,6 +11,9 @@ from planner.spec.model import Mlp
 #: bytes an element of f that composed tanh-GELU holds at the heaviest instant of its backward, traced (GPT-2)
 COMPOSED_GELU_WORKING = {"16-bit": 14, "autocast": 26, "fp32": 28}
 
+#: tensors of f that an activation written as several operations keeps besides its product
+COMPOSED_KEPT = {"gelu_fast": ("up", "half_input", "scaled_input", "scaled_square", "inner", "tanh", "one_plus_tanh")}
+
 
 def weights(mlp: Mlp, hidden: Like) -> tuple[Weight, ...]:
     """Router, gate, up and down projections with their biases, `copies` times for experts."""
@@ -22,7 +25,7 @@ def weights(mlp: Mlp, hidden: Like) -> tuple[Weight, ...]:
         into = (Weight("gate_up", hidden, both, mlp.experts),)
     else:
         into = (Weight("gate", hidden, mlp.ffn, mlp.experts), Weight("up", hidden, mlp.ffn, mlp.experts))
-    out = (Weight("down", mlp.ffn, hidden, mlp.experts),)
+    out: tuple[Weight, ...] = (Weight("down", mlp.ffn, hidden, mlp.experts),)
     if mlp.bias:
         into += tuple(Weight(f"{w.name}.bias", 1, w.cols, w.copies) for w in into)
         out += (Weight("down.bias", 1, hidden, mlp.experts, split=False),)
@@ -47,7 +50,8 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     act = _gated(f, store) if mlp.gated else _plain(mlp, f, store)
     routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
     passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
-    last = Op("down", out, (*adapter_input("down", f, store), *rank_channels(("down",), store), *dropout_mask("mlp", hidden, store)))
+    adapter = (*adapter_input("down", f, store), *rank_channels(("down",), store))
+    last = Op("down", out, (*adapter, *dropout_mask("mlp", hidden, store)))
     both = P.head_width(called="gate_up_width", heads=2 if mlp.gated else 1, head_dim=f)
     gradient = A.kept(called="mlp.gate_up_gradient", channels=both, width=store.act)
     packed = mlp.kind == "moe" or mlp.fused_gate_up
@@ -73,9 +77,11 @@ def _plain(mlp: Mlp, f: Quantity, store: Storage) -> Op:
     """An activation without a gate: one op keeps its input, composed tanh-GELU keeps four tensors."""
     if mlp.activation == "gelu_composed" and store.kernels == "composed":
         return _composed_gelu(f, store)
-    kept = [A.kept(called="mlp.up", channels=f, width=store.act)]
+    names = COMPOSED_KEPT.get(mlp.activation) if store.kernels == "composed" else None
+    kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names or ("up",)]
     product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
-    gradients = [A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in ("product", "up")]
+    passing = ("product", "half_input", "one_plus_tanh") if names else ("product", "up")
+    gradients = [A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in passing]
     return Op("activation", (), (*kept, *product), (*kept, *gradients))
 
 

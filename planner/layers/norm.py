@@ -84,7 +84,8 @@ def qk_op(norm: Norm, kind: str, heads: Like, kv_heads: Like, head_dim: Like, st
     q = P.head_width(called="query_width", heads=heads, head_dim=head_dim)
     k = P.head_width(called="kv_width", heads=kv_heads, head_dim=head_dim)
     each = (head_dim, head_dim) if kind == "head" else (q, k)
-    ws = tuple(Weight(n, 1, w, split=kind == "full", linear=False) for n, w in zip(("q_norm", "k_norm"), each))
+    named = zip(("q_norm", "k_norm"), each, strict=True)
+    ws = tuple(Weight(n, 1, w, split=kind == "full", linear=False) for n, w in named)
     saved: list[Quantity] = []
     for name, width, groups in (("q_norm", q, heads), ("k_norm", k, kv_heads)):
         local = P.local_channels(called=f"{name}.channels", channels=width, tp=store.tp)

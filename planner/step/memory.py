@@ -26,7 +26,8 @@ class Memory:
     moments     by phase; the largest is `allocated`, torch's peak of allocated bytes
     reserved    torch's peak of reserved bytes: allocated, workspaces and cached blocks
     device      reserved, CUDA context and NCCL: what nvidia-smi shows as used by this process
-    low, high   90 % band of device, before the allocator is squeezed by the card's end
+    cached      blocks the allocator keeps; `unbounded` what it would keep on a card without end
+    low, high   90 % band of device on this card
     least       the least the run can do with
     usable      what torch sees on the card
     """
@@ -37,6 +38,7 @@ class Memory:
     allocated: Quantity
     workspaces: Quantity
     cached: Quantity
+    unbounded: Quantity
     reserved: Quantity
     context: Quantity
     nccl: Quantity
@@ -100,58 +102,69 @@ def error(case: Case) -> Coefficient:
 
 
 def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
-    here, known = work.setting, priors()
-    case, plan = here.case, here.case.plan
-    usable = case.cluster.accelerator.memory_usable
-    context, workspaces = known["context"], known["workspaces"].at()
-    groups = O.communicators(
-        world=O.world_size(
-            dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, cp=plan.cp, pp=plan.pp
-        ),
-        dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, pp=plan.pp,
+    known, case = priors(), work.setting.case
+    usable, wrong = case.cluster.accelerator.memory_usable, error(case)
+    workspaces, context = known["workspaces"].at(), {end: known["context"].at(end) for end in ENDS}
+    nccl = _nccl(case)
+    pools = _pools(work) if work.setting.sharded else None
+    free = {end: _cached(work, found, allocated, pools, end) for end in ENDS}
+    rest = {end: _rest(allocated, end) for end in ENDS}
+    outside = total("outside", [context["value"], nccl["value"]])
+    cached = O.squeezed(
+        called="cached", cached=free["value"], rest=rest["value"], allocated=allocated, outside=outside,
+        workspaces=workspaces, usable=usable,
     )  # fmt: skip
-    nccl = {
+    reserved = total("reserved", [allocated, workspaces, cached])
+    device = total("device", [reserved, context["value"], nccl["value"]])
+
+    def high(name: str, kept: dict[str, Quantity]) -> Quantity:
+        expected = total(f"{name}_expected", [allocated, workspaces, kept["value"], context["value"], nccl["value"]])
+        return O.upper_end(
+            called=name, device=expected, allocated=allocated, error=wrong.at("high"), cached=kept["value"],
+            cached_high=kept["high"], context=context["value"], context_high=context["high"], nccl=nccl["value"],
+            nccl_high=nccl["high"],
+        )  # fmt: skip
+
+    upper = O.on_this_card(called="high", unbounded=high("unbounded", free), needed=high("needed", rest), usable=usable)
+    low = O.lower_end(
+        called="low", device=device, allocated=allocated, error=wrong.at("low"), cached=cached,
+        cached_low=O.smaller(called="cached", a=cached, b=free["low"]), context=context["value"],
+        context_low=context["low"], nccl=nccl["value"], nccl_low=nccl["low"],
+    )  # fmt: skip
+    least = O.least_needed(
+        called="least", allocated=allocated, error=wrong.at("low"), rest=rest["low"],
+        workspaces=known["workspaces"].at("low"), context=context["low"], nccl=nccl["low"],
+    )  # fmt: skip
+    return Memory(
+        stage=work.setting.stage, states=work.held, moments=found, allocated=allocated, workspaces=workspaces,
+        cached=cached, unbounded=free["value"], reserved=reserved, context=context["value"], nccl=nccl["value"],
+        device=device, low=low, high=upper, least=least, usable=usable,
+        headroom=O.headroom(usable=usable, device=device),
+        verdict_code=O.verdict_code(high=upper, least=least, usable=usable),
+    )  # fmt: skip
+
+
+ENDS = ("low", "value", "high")
+
+
+def _nccl(case: Case) -> dict[str, Quantity]:
+    """NCCL's buffers: expected and both ends."""
+    known, plan = priors(), case.plan
+    world = O.world_size(dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, cp=plan.cp, pp=plan.pp)
+    groups = O.communicators(
+        world=world, dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, pp=plan.pp
+    )
+    return {
         end: O.communicator_buffers(
             called="nccl", first=known["nccl"].at(end), more=known["nccl_more"].at(end), communicators=groups
         )
-        for end in ("low", "value", "high")
+        for end in ENDS
     }
-    pools = _pools(work) if here.sharded else None
-    free = {end: _cached(work, found, allocated, pools, end) for end in ("low", "value", "high")}
-    outside = total("outside", [context.at(), nccl["value"]])
-    cached = O.squeezed(
-        called="cached", cached=free["value"], allocated=allocated, outside=outside, workspaces=workspaces,
-        usable=usable, unavoidable=known["unavoidable"].at(),
-    )  # fmt: skip
-    reserved = total("reserved", [allocated, workspaces, cached])
-    device = total("device", [reserved, context.at(), nccl["value"]])
-    unsqueezed = total("unsqueezed", [allocated, workspaces, free["value"], context.at(), nccl["value"]])
-    wrong = error(case)
-    shared: dict[str, Any] = {
-        "allocated": allocated, "cached": free["value"], "context": context.at(), "nccl": nccl["value"],
-    }  # fmt: skip
-    high = O.upper_end(
-        called="high", device=unsqueezed, error=wrong.at("high"), cached_high=free["high"],
-        context_high=context.at("high"), nccl_high=nccl["high"], **shared,
-    )  # fmt: skip
-    low = O.lower_end(
-        called="low", device=device, error=wrong.at("low"), cached_low=_lower(cached, free["low"]),
-        context_low=context.at("low"), nccl_low=nccl["low"], **{**shared, "cached": cached},
-    )  # fmt: skip
-    least = O.least_needed(
-        called="least", allocated=allocated, error=wrong.at("low"), unavoidable=known["unavoidable"].at("low"),
-        workspaces=known["workspaces"].at("low"), context=context.at("low"), nccl=nccl["low"],
-    )  # fmt: skip
-    return Memory(
-        stage=here.stage, states=work.held, moments=found, allocated=allocated, workspaces=workspaces, cached=cached,
-        reserved=reserved, context=context.at(), nccl=nccl["value"], device=device, low=low, high=high, least=least,
-        usable=usable, headroom=O.headroom(usable=usable, device=device),
-        verdict_code=O.verdict_code(high=high, least=least, usable=usable),
-    )  # fmt: skip
 
 
-def _lower(cached: Quantity, low: Quantity) -> Quantity:
-    return O.smaller(called="cached", a=cached, b=low)
+def _rest(allocated: Quantity, end: str) -> Quantity:
+    """What stays cached when the allocator is squeezed."""
+    return O.unavoidable_rest(called="cached", allocated=allocated, unavoidable=priors()["unavoidable"].at(end))
 
 
 def _cached(

@@ -50,6 +50,8 @@ def _of_memory(case: Case, memory: Memory) -> Iterator[Warning]:
     if memory.verdict == "edge":
         high, usable = gib(float(value_of(memory.high))), gib(float(value_of(memory.usable)))
         yield _warning("edge", high=f"{high:.1f}", usable=f"{usable:.1f}")
+    if memory.verdict != "oom" and value_of(memory.cached) < value_of(memory.unbounded):
+        yield _warning("allocator_squeezed", wanted=f"{gib(float(value_of(memory.unbounded))):.1f}")
     if memory.verdict == "fits" and share < LOW_HEADROOM:
         yield _warning("low_headroom", share=f"{share:.1%}")
     if error(case) is priors()["formula_error_derived"]:

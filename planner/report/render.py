@@ -1,0 +1,90 @@
+"""A report as one HTML file and as a PDF, with the case inside both. Nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import contextvars
+import datetime
+import hashlib
+import json
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from planner import i18n, paths
+from planner.charts import largest, memory, theme
+from planner.errors import MissingDependency, Problem
+from planner.report import attached
+from planner.report.document import Picture, Report
+
+PANGO = "apt-get install -y --no-install-recommends libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0"
+
+case_from_html = attached.from_html
+case_from_pdf = attached.from_pdf
+
+
+def html(report: Report) -> str:
+    """The report as one HTML file: style, charts and case are in it."""
+    return contextvars.copy_context().run(_html, report)
+
+
+def _html(report: Report) -> str:
+    i18n.use(report.language)
+    loader = jinja2.FileSystemLoader(paths.templates() / "report")
+    around = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    around.globals.update(t=i18n.t, picture=lambda block: _picture(report, block))
+    return around.get_template("report.html.j2").render(
+        report=report,
+        style=Markup((paths.assets() / "report.css").read_text(encoding="utf-8")),  # noqa: S704 our own file
+        case=_case(report.case),
+        case_element=attached.ELEMENT,
+    )
+
+
+def _case(case: dict[str, Any]) -> Markup:
+    """The case as JSON that no HTML parser can end early: <, > and & are written as escapes."""
+    text = json.dumps(case, ensure_ascii=True, allow_nan=False)
+    for sign in "<>&'":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(text)  # noqa: S704 holds no sign that HTML knows
+
+
+def _picture(report: Report, block: Picture) -> str:
+    """A chart as an address that holds the SVG itself."""
+    if block.chart == "largest":
+        svg = theme.svg(largest.spec(), largest.rows(report.largest or {"regimes": []}))
+    else:
+        spec, rows = getattr(memory, f"{block.chart}_spec"), getattr(memory, f"{block.chart}_rows")
+        svg = theme.svg(spec(), rows(report.fit))
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode("utf-8")).decode("ascii")
+
+
+def pdf(report: Report) -> bytes:
+    """The report as a tagged PDF (PDF/UA-1) with the case attached as case.json. The same report gives the same bytes."""
+    weasyprint, urls = _weasyprint()
+    page = html(report)
+    fetcher = urls.URLFetcher(allowed_protocols=("data",), allow_redirects=False)
+    made = datetime.datetime.fromisoformat(report.date).replace(tzinfo=datetime.UTC)
+    case = weasyprint.Attachment(
+        string=json.dumps(report.case, ensure_ascii=False, indent=2, allow_nan=False), name=attached.NAME,
+        description=i18n.t("report.file.attachment"), created=made, modified=made, relationship="Data",
+    )  # fmt: skip
+    written = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(
+        attachments=[case],
+        pdf_variant="pdf/ua-1",
+        pdf_identifier=hashlib.sha256(page.encode("utf-8")).hexdigest()[:32].encode("ascii"),
+    )
+    return bytes(written)
+
+
+def _weasyprint() -> tuple[Any, Any]:
+    try:
+        import weasyprint
+        from weasyprint import urls
+    except (ImportError, OSError) as error:
+        said = f"PDF needs WeasyPrint and the system's pango, which did not load ({str(error).splitlines()[0]})."
+        raise MissingDependency(Problem("report", said, PANGO)) from None
+    return weasyprint, urls
