@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from planner import paths
 from planner.i18n import t
-from views import _files, _inputs, _link
+from views import _files, _frame, _inputs, _link
 from views._text import speak
-
-#: less air above the page and between things, so that an answer is seen whole on a laptop
-STYLE = """<style>
-.stMainBlockContainer { padding: 3.6rem 2rem 3rem; }
-[data-testid="stSidebarUserContent"] { padding-bottom: 2rem; }
-[data-testid="stMetricValue"] { font-size: 1.45rem; }
-[data-testid="stMetric"] { padding: 0.45rem 0.7rem; }
-</style>"""
 
 
 def main() -> None:
     """One run of the app."""
     speak()
-    icon = paths.assets() / "icon.png"
-    st.set_page_config(t("app.title"), str(icon) if icon.is_file() else None, "wide", 380)
-    st.html(STYLE)
+    _frame.dress(t("app.title"))
     _link.check()
     here = st.navigation(
         [

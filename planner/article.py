@@ -206,7 +206,7 @@ def overhead() -> Quantity:
 # Figures computed live
 
 
-def _adapters(task: str) -> Quantity:
+def adapters(task: str) -> Quantity:
     """The share of the states that adapters on a frozen base save, on one GPU."""
     fields = {"recipe.task": task, "recipe.framework": "hf-transformers"}
     return F.share_saved(a=together(held(fields, gpus=1)[0]), b=together(held(AUTOCAST, gpus=1)[0]))
@@ -251,10 +251,7 @@ LIVE: dict[str, Callable[[], Quantity]] = {
     "gradients-fp32": lambda: per_card(FP32, "gradients", gpus=1),
     "moments-fp32": lambda: per_card(FP32, "optimizer", gpus=1),
     "width-fp32": lambda: width(FP32),
-    "width-autocast": lambda: width(AUTOCAST),
-    "width-deepspeed": lambda: width(DEEPSPEED),
     "width-megatron": lambda: width(FUSED),
-    "width-pure-16": lambda: width(COMPOSED),
     "weights-autocast": lambda: width(AUTOCAST, "weights"),
     "gradients-autocast": lambda: width(AUTOCAST, "gradients"),
     "moments-and-master": lambda: width(DEEPSPEED, "optimizer", "master"),
@@ -279,8 +276,7 @@ LIVE: dict[str, Callable[[], Quantity]] = {
     "growth": _growth,
     "doubled": lambda: F.proportion(a=one_layer(FUSED, 32).saved, b=one_layer(FUSED, 16).saved),
     "flash-saving": lambda: F.share_saved(a=one_layer(COMPOSED).saved, b=one_layer(EAGER).saved),
-    "lora-saving": lambda: _adapters("lora"),
-    "qlora-saving": lambda: _adapters("qlora"),
+    "lora-saving": lambda: adapters("lora"),
     "weights-zero-2": lambda: per_card(zero(2), "weights"),
     "weights-zero-3": lambda: per_card(zero(3), "weights"),
     "gradients-zero-3": lambda: per_card(zero(3), "gradients"),

@@ -23,7 +23,7 @@ from planner.search.solve import largest_true
 from planner.spec import catalog, presets
 from planner.spec.build import merged
 from planner.spec.case import Case
-from planner.spec.hardware import Cluster
+from planner.spec.hardware import Accelerator, Cluster
 from planner.step.evaluate import evaluate
 from planner.units import gib
 
@@ -94,7 +94,7 @@ def rules(cluster: Mapping[str, Any], found: list[Largest] | None = None) -> lis
     hardware = catalog.cluster(*(cluster.get(name) for name in ("gpu", "gpus", "node", "nodes")))
     by_family = {one.regime.id: one for one in found or largest(cluster)}
     made = [*_states(), *_capacity(hardware, cluster, by_family), *_activations(), *_checkpointing(), *_zero()]
-    return [*made, _overhead(), *_batch(cluster)]
+    return [*made, _overhead(), *_batch(cluster, hardware.accelerator)]
 
 
 # What a parameter costs
@@ -149,7 +149,7 @@ def _capacity(hardware: Cluster, cluster: Mapping[str, Any], by_family: Mapping[
     also = tuple((name, _solved(by_family[family])) for name, family in FAMILIES.items())
     return [
         Rule("memory", memory, usable),
-        Rule("largest-fp32", fp32, full, also=(("ddp", _unsharded(cluster)), *also[:2])),
+        Rule("largest-fp32", fp32, full, also=(("ddp", _unsharded(cluster, card)), *also[:2])),
         Rule("largest-mixed", mixed, full, also=also),
     ]
 
@@ -161,10 +161,15 @@ def _solved(one: Largest) -> Quantity:
     return parameters(one.case.model)
 
 
-def _unsharded(cluster: Mapping[str, Any]) -> Quantity:
-    """The largest model when every card holds all states (DDP), with full checkpointing and 4,096 tokens a card."""
-    fields = {**AUTOCAST, "plan.data_parallel": "ddp", "recipe.checkpointing": "full", "recipe.seq_len": 4096}
-    raw = merged({"cluster": dict(cluster)}, fields)
+def _mixed(card: Accelerator) -> dict[str, Any]:
+    """Autocast with full checkpointing and sequences of 4,096 tokens; in fp16 on a card without bf16."""
+    fp16 = {"recipe.precision": "autocast-fp16"} if card.peak and "bf16" not in card.peak else {}
+    return {**AUTOCAST, **fp16, "recipe.checkpointing": "full", "recipe.seq_len": 4096}
+
+
+def _unsharded(cluster: Mapping[str, Any], card: Accelerator) -> Quantity:
+    """The largest model when every card holds all states (DDP), with one sequence of 4,096 tokens a card."""
+    raw = merged({"cluster": dict(cluster)}, {**_mixed(card), "plan.data_parallel": "ddp"})
     for hidden in HIDDEN:
         deepest = largest_true(functools.partial(_trains, raw, hidden), 8, 4096)
         if deepest * 512 >= hidden or (hidden == HIDDEN[-1] and deepest):
@@ -252,7 +257,7 @@ class BatchLaw:
 def batch_law(case: Case) -> BatchLaw:
     """The article's formula for the largest micro-batch of a case, and the solver's answer."""
     one, two = (evaluate(cases.changed(case, {"plan.micro_batch": n}, case.model)) for n in (1, 2))
-    first = {"at_first": one.memory.allocated, "first_batch": 1}
+    first: dict[str, Any] = {"at_first": one.memory.allocated, "first_batch": 1}
     slope = F.two_point_slope(**first, at_second=two.memory.allocated, second_batch=2)
     fixed, card = F.two_point_fixed(**first, per_sample=slope), case.cluster.accelerator
     rule = None
@@ -268,10 +273,9 @@ def batch_law(case: Case) -> BatchLaw:
 BATCH_MODELS = ("llama-3-8b", "llama-3.2-1b", "smollm2-135m")
 
 
-def _batch(cluster: Mapping[str, Any]) -> list[Rule]:
-    """The rule for a run of 4,096 tokens with full checkpointing, where its line does not bend if there is such a run."""
-    changes = {**AUTOCAST, "recipe.checkpointing": "full", "recipe.seq_len": 4096}
-    made = (cases.case(merged({"cluster": dict(cluster), "model": name}, changes)) for name in BATCH_MODELS)
+def _batch(cluster: Mapping[str, Any], card: Accelerator) -> list[Rule]:
+    """The rule for a run of 4,096 tokens with full checkpointing; if it can be, one whose line does not bend."""
+    made = (cases.case(merged({"cluster": dict(cluster), "model": name}, _mixed(card))) for name in BATCH_MODELS)
     laws = [law for law in map(batch_law, filter(trains, made)) if law.by_rule is not None]
     shown = next((law for law in laws if law.one_line), laws[0] if laws else None)
     if shown is None or shown.by_rule is None:

@@ -22,30 +22,31 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {"app-fit.png": "", "app-largest.png": "largest"}
 #: without these Chromium looks up addresses outside at every start
-QUIET = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+QUIET = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
 START = 60.0  # s, the longest that the server may take
 
 
 @contextlib.contextmanager
-def served(**environment: str) -> Iterator[str]:
-    """The real app on a free port of this machine; yields its address and ends the server afterwards."""
+def served(log: Path = Path(os.devnull)) -> Iterator[str]:
+    """The real app on a free port of this machine; yields its address, ends the server afterwards, keeps what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     address = f"http://localhost:{port}"
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    server = subprocess.Popen(  # noqa: S603 our own program
-        command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        _wait(address, server)
-        yield address
-    finally:
-        server.terminate()
+    with log.open("w") as said:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603 our own program
         try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
+            _wait(address, server)
+            yield address
+        finally:
+            server.terminate()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
 
 
 def _wait(address: str, server: subprocess.Popen[bytes]) -> None:

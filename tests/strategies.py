@@ -84,7 +84,8 @@ def plans(draw: st.DrawFn, heads: int, layers: int, recipe: Raw) -> tuple[Raw, i
     if kind == "fsdp2" and draw(st.booleans()):
         plan["offload"] = {"params": "cpu", "optimizer": "cpu"}
     if kind == "zero" and draw(st.booleans()):
-        plan["offload"] = {"optimizer": "cpu", "params": draw(st.sampled_from(["none", "cpu"])) if zero == 3 else "none"}
+        params = draw(st.sampled_from(["none", "cpu"])) if zero == 3 else "none"
+        plan["offload"] = {"optimizer": "cpu", "params": params}
     accumulation = draw(st.sampled_from([1, 2, 4 * pp]))
     recipe["global_batch"] = replicate * shard * plan["micro_batch"] * accumulation
     return plan, replicate * shard * tp * pp

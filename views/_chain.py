@@ -55,15 +55,16 @@ def one(quantity: Quantity, levels: int) -> None:
 
 
 #: columns of the chain's table, and how wide they are
-COLUMNS = {"quantity": 260, "value": 110, "formula": 300, "numbers": 300, "source": 120, "because": 240}
+COLUMNS = {"quantity": 220, "value": 96, "formula": 240, "numbers": 240, "source": 100, "because": 120}
 
 
 def rows(tree: dict[str, Any], indent: str = "") -> Iterator[dict[str, str]]:
     """A chain as rows, depth first; a quantity's inputs stand below it, one step in."""
+    made = tree.get("formula")
     yield {
         "quantity": indent + str(tree["name"]),
         "value": shown(tree["value"], tree["unit"]),
-        "formula": tree.get("expression") or tree.get("formula") or "",
+        "formula": tree.get("expression") or (t(f"app.chain.{made}", parts=len(tree["inputs"])) if made else ""),
         "numbers": tree.get("with_numbers") or "",
         "source": tree.get("source") or "",
         "because": tree.get("because") or "",

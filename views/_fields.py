@@ -172,36 +172,36 @@ def filled(tree: Mapping[str, Any]) -> dict[str, Any]:
     """
     stand_in = presets.shape(4096, 32) if _models.elsewhere(tree.get("model")) else None
     made = build(tree, stand_in, files=False)
-    leaves = dict(_leaves(tree))
+    stated = dict(leaves(tree))
     found = {**FIRST, **{field.name: None for field in FIELDS}}
-    found["source"], key, value = _models.to_widget(leaves.pop("model", None))
+    found["source"], key, value = _models.to_widget(stated.pop("model", None))
     found[key] = value
-    found["name"] = leaves.pop("name", "")
+    found["name"] = stated.pop("name", "")
     found["recipe.framework"] = made.stack.id
-    leaves.pop("recipe.framework", None)
+    stated.pop("recipe.framework", None)
     if made.cluster.node:
-        nodes = leaves.pop("cluster.nodes", None)
+        nodes = stated.pop("cluster.nodes", None)
         found |= {"hardware": "node", "cluster.node": made.cluster.node, "cluster.nodes": nodes}
     else:
         gpu, gpus = made.cluster.accelerator.id, int(made.cluster.gpus)
         found |= {"hardware": "gpu", "cluster.gpu": gpu, "cluster.gpus": gpus}
-        leaves.pop("cluster.gpus", None)
-    leaves = {k: v for k, v in leaves.items() if k not in ("cluster.gpu", "cluster.node")}
-    found |= {field.name: _shown(field, leaves[field.name]) for field in FIELDS if field.name in leaves}
+        stated.pop("cluster.gpus", None)
+    stated = {k: v for k, v in stated.items() if k not in ("cluster.gpu", "cluster.node")}
+    found |= {field.name: _shown(field, stated[field.name]) for field in FIELDS if field.name in stated}
     asked = {field.name for field in FIELDS if field.when(found)}
     found |= {field.name: None for field in FIELDS if field.name not in asked}
-    found["set"] = "\n".join(f"{name} = {_written(value)}" for name, value in leaves.items() if name not in asked)
+    found["set"] = "\n".join(f"{name} = {_written(value)}" for name, value in stated.items() if name not in asked)
     return found
 
 
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """A case's stated fields, dotted; a precision's preset under the name of its widget."""
     for key, value in tree.items():
         name = f"{prefix}{key}"
         if name == "schema" or value is None:
             continue
         if isinstance(value, Mapping) and name != "model":
-            yield from _leaves(value, f"{name}.")
+            yield from leaves(value, f"{name}.")
         else:
             yield name.removesuffix(".preset") if name == "recipe.precision.preset" else name, value
 

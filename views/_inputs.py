@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from planner import cases
+from planner import answers, cases
 from planner.errors import PlannerError, Problem
 from planner.i18n import has, t
 from planner.layers.model import parameters
@@ -34,21 +34,24 @@ class Asked:
 
 def draw() -> Asked:
     """The sidebar; returns what it states."""
+    values = _values()
     with st.sidebar:
-        asked = _asked(_values())
+        asked = _asked(values)
         if asked.case:
             st.session_state["assumed"] = _assumed(asked.case)
-        about = st.container(gap="small")
-        with about:
+        with st.container(gap="small"):
+            with st.container(horizontal=True, horizontal_alignment="distribute", gap="xsmall"):
+                _which("source", ("name", "config"))
+                _which("hardware", ("gpu", "node"))
             _model(asked)
             _cluster(asked)
             st.selectbox(t("app.field.recipe.framework"), _fields.ids("recipe.framework"),
                          index=_place("recipe.framework"), key="recipe.framework", **KEPT)  # fmt: skip
-            _rows(BASIC)
+            _rows(BASIC, values)
         with st.expander(t("app.group.recipe")):
-            _rows(RECIPE)
+            _rows(RECIPE, values)
         with st.expander(t("app.group.plan")):
-            _rows(PLAN)
+            _rows(PLAN, values)
         with st.expander(t("app.group.case")):
             _case_file()
     final = _asked(_values())
@@ -85,8 +88,7 @@ def _asked(values: dict[str, Any]) -> Asked:
     _, problems = _fields.lines(values.get("set") or "")
     raw = _fields.raw(values)
     if id := _models.elsewhere(raw.get("model")):
-        near = t("app.fetch.button", id=id)
-        return Asked(raw, None, (*problems, Problem("model", t("app.fetch.needed", id=id), near)))
+        return Asked(raw, None, (*problems, Problem("model", t("app.fetch.needed", id=id))))
     try:
         case = cases.case(raw, files=False)
     except PlannerError as error:
@@ -95,9 +97,15 @@ def _asked(values: dict[str, Any]) -> Asked:
 
 
 def _assumed(case: Case) -> dict[str, str]:
-    """What the planner put where a field is open, by field: "recipe.seq_len: 4096 (...)" as 4096."""
+    """What the planner has for each field, by field: of the case, or as assumed ("recipe.seq_len: 4096 (...)")."""
+    whole = {"recipe": answers.recipe(case), "plan": answers.plan(case)}
+    found = {name: _word(value) for name, value in _fields.leaves(whole) if not isinstance(value, list)}
     split = [line.partition(": ") for line in case.assumed]
-    return {name.removesuffix(".preset"): rest.partition(" (")[0] for name, _, rest in split}
+    return found | {name.removesuffix(".preset"): rest.partition(" (")[0] for name, _, rest in split}
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _place(key: str) -> int:
@@ -105,13 +113,14 @@ def _place(key: str) -> int:
     return _fields.ids(key).index(FIRST[key])
 
 
+def _which(key: str, choices: tuple[str, ...]) -> None:
+    """Which of two ways a thing is stated in."""
+    st.segmented_control(t(f"app.{key}.label"), choices, default=choices[0], required=True, key=key, **KEPT)
+
+
 def _model(asked: Asked) -> None:
     """The model by name, size or id, or its configuration; below it what it is."""
-    source = st.segmented_control(
-        t("app.source.label"), ("name", "config"), default="name", required=True, key="source",
-        format_func=None, label_visibility="collapsed", **KEPT,
-    )  # fmt: skip
-    if source == "config":
+    if st.session_state["source"] == "config":
         st.text_area(t("app.config.label"), key="config", height=120, max_chars=_models.MOST,
                      placeholder=t("app.config.placeholder"), help=t("app.config.help"), **KEPT)  # fmt: skip
     else:
@@ -131,10 +140,9 @@ def _model(asked: Asked) -> None:
 
 def _cluster(asked: Asked) -> None:
     """A GPU and how many, or a node and how many."""
-    by, what, many = st.columns([1.05, 1.35, 0.9], vertical_alignment="bottom", gap="xsmall")
-    hardware = by.segmented_control(t("app.hardware.label"), ("gpu", "node"), default="gpu", required=True,
-                                    key="hardware", **KEPT)  # fmt: skip
-    name, count = ("cluster.node", "cluster.nodes") if hardware == "node" else ("cluster.gpu", "cluster.gpus")
+    what, many = st.columns([3, 2], gap="small")
+    by_node = st.session_state["hardware"] == "node"
+    name, count = ("cluster.node", "cluster.nodes") if by_node else ("cluster.gpu", "cluster.gpus")
     what.selectbox(t(f"app.field.{name}"), _fields.ids(name), index=_place(name), key=name, **KEPT)
     many.number_input(t(f"app.field.{count}"), value=FIRST[count], step=1, key=count, placeholder="1", **KEPT)
     if asked.case:
@@ -143,9 +151,8 @@ def _cluster(asked: Asked) -> None:
         st.caption(t("app.hardware.about", gpus=card.gpus, gpu=plain(card.accelerator.name), usable=usable))
 
 
-def _rows(fields: Sequence[Field]) -> None:
+def _rows(fields: Sequence[Field], values: dict[str, Any]) -> None:
     """Fields two in a row; those that are not asked for are left out."""
-    values = _values()
     shown = [field for field in fields if field.when(values)]
     with st.grid(2, gap=("small", "small"), min_column_width=120) as grid:
         for field in shown:

@@ -45,7 +45,7 @@ def check() -> None:
 def _check(name: str, values: list[str], problems: list[Problem]) -> None:
     """One parameter: left as it is, put in another spelling, or taken out with a problem noted."""
     if name not in (*KEYS, *PAGES):
-        close = nearest(name[:60], [*KEYS, *PAGES])
+        close = nearest(name[:60], KEYS) if "." in name else None
         problems.append(Problem(name[:60], t("app.link.unknown"), close))
         del st.query_params[name]
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 import planner
@@ -14,7 +15,7 @@ from planner.i18n import t
 from planner.search.remedies import Remedy, path
 from planner.step.evaluate import Estimate
 from planner.units import count_text, gib
-from views import _chain, _files, _inputs
+from views import _chain, _files, _frame, _inputs
 from views._downloads import downloads
 from views._text import plain, problem_list
 
@@ -25,7 +26,7 @@ def page() -> None:
     """The whole page."""
     asked = _inputs.asked()
     if asked.case is None:
-        st.subheader(t("app.fit.title"))
+        st.markdown(f"#### {t('app.fit.title')}")
         st.error(problem_list(t("app.fit.problems", count=len(asked.problems)), asked.problems))
         st.info(t("app.fit.kept"))
         return
@@ -34,11 +35,12 @@ def page() -> None:
     head(found)
     verdict(found, fit)
     figures(fit)
-    pictures(fit)
+    rows = charts.breakdown_rows(fit)
+    pictures(fit, rows)
     if found.verdict != "fits":
         help_it(found)
     notes(found)
-    details(found, fit)
+    details(found, fit, rows)
 
 
 def head(found: Estimate) -> None:
@@ -47,7 +49,8 @@ def head(found: Estimate) -> None:
     gpu = f"{cluster.gpus} × {cluster.accelerator.name}"
     params = count_text(float(found.params))
     left, right = st.columns([3, 2], vertical_alignment="center")
-    left.subheader(t("show.question", model=plain(found.case.model.name), params=params, gpu=plain(gpu)), anchor=False)
+    question = t("show.question", model=plain(found.case.model.name), params=params, gpu=plain(gpu))
+    left.markdown(f"#### {question}")
     with right:
         downloads(found)
 
@@ -55,8 +58,9 @@ def head(found: Estimate) -> None:
 def verdict(found: Estimate, fit: dict[str, Any]) -> None:
     """Whether it fits, in words, with headroom, band, the peak and what it is made of."""
     band = f"{fit['mem_low_gib']:.1f} … {fit['mem_high_gib']:.1f}"
-    headroom = t("show.headroom", headroom=f"{fit['headroom_gib']:.1f}", usable=f"{fit['usable_gib']:.1f}",
-                 device=f"{fit['device_gib']:.1f}", band=band)  # fmt: skip
+    left = fit["headroom_gib"]
+    headroom = t("show.headroom" if left >= 0 else "app.fit.lacking", headroom=f"{abs(left):.1f}", band=band,
+                 usable=f"{fit['usable_gib']:.1f}", device=f"{fit['device_gib']:.1f}")  # fmt: skip
     parts = fit["breakdown_gib"]
     biggest = max(parts, key=parts.__getitem__)
     peak = t("app.fit.binding", phase=t("phase." + fit["peak_phase"]), part=t("part." + biggest),
@@ -73,30 +77,27 @@ def figures(fit: dict[str, Any]) -> None:
         "allocated": f"{fit['allocated_gib']:.1f} GiB", "reserved": f"{fit['reserved_gib']:.1f} GiB",
         "params": count_text(fit["params"]), "host": host, "time": t("app.unanswered"), "cost": t("app.unanswered"),
     }  # fmt: skip
-    with st.grid(8, gap="xsmall", min_column_width=104):
+    with st.grid(4, gap="xsmall", min_column_width=150):
         for name, value in shown.items():
             st.metric(t(f"app.number.{name}"), value, help=t(f"app.number_help.{name}"), border=True)
 
 
-def pictures(fit: dict[str, Any]) -> None:
+def pictures(fit: dict[str, Any], rows: pd.DataFrame) -> None:
     """What fills the card at the peak, and how memory changes over a step; with a pipeline, each stage."""
-    dark = st.context.theme.type == "dark"
+    dark = _frame.dark()
     left, right = st.columns([3, 2])
     with left:
-        st.vega_lite_chart(charts.breakdown_rows(fit), charts.breakdown_spec(dark), key="chart_breakdown",
-                           alt=charts.breakdown_alt(fit))  # fmt: skip
+        _frame.chart("chart_breakdown", charts.breakdown_spec(dark), rows, charts.breakdown_alt(fit))
     with right:
-        st.vega_lite_chart(charts.moments_rows(fit), charts.moments_spec(dark), key="chart_moments",
-                           alt=charts.moments_alt(fit))  # fmt: skip
+        _frame.chart("chart_moments", charts.moments_spec(dark), charts.moments_rows(fit), charts.moments_alt(fit))
         if len(fit["stages"]) > 1:
-            st.vega_lite_chart(charts.stages_rows(fit), charts.stages_spec(dark), key="chart_stages",
-                               alt=charts.stages_alt(fit))  # fmt: skip
+            _frame.chart("chart_stages", charts.stages_spec(dark), charts.stages_rows(fit), charts.stages_alt(fit))
 
 
 def help_it(found: Estimate) -> None:
     """Changes that free memory, each evaluated, each one click away."""
     single, together = planner.remedies(found)[:MOST_REMEDIES], path(found)
-    st.subheader(t("app.fit.remedies"), anchor=False)
+    st.markdown(f"#### {t('app.fit.remedies')}")
     if len(together) > 1:
         titles = " + ".join(one.title for one in together)
         _remedy("together", t("show.together", changes=titles), together[-1])
@@ -122,11 +123,11 @@ def notes(found: Estimate) -> None:
         st.warning(f"{plain(warning.because)} {plain(warning.remedy)}")
 
 
-def details(found: Estimate, fit: dict[str, Any]) -> None:
+def details(found: Estimate, fit: dict[str, Any], rows: pd.DataFrame) -> None:
     """The table, the chain behind each number, what was assumed, and what is open."""
     parts, chain, assumed, open_ = st.tabs([t(f"app.tab.{name}") for name in ("parts", "chain", "assumed", "open")])
     with parts:
-        _parts(fit)
+        _parts(fit, rows)
     with chain:
         _chain.show(found)
     with assumed:
@@ -135,10 +136,9 @@ def details(found: Estimate, fit: dict[str, Any]) -> None:
         st.markdown(t("app.fit.open"))
 
 
-def _parts(fit: dict[str, Any]) -> None:
-    table = charts.breakdown_rows(fit)[["label", "value_gib", "share"]]
+def _parts(fit: dict[str, Any], rows: pd.DataFrame) -> None:
     st.dataframe(
-        table, hide_index=True, width="stretch", height="content",
+        rows[["label", "value_gib", "share"]], hide_index=True, width="stretch", height="content",
         column_config={
             "label": st.column_config.TextColumn(t("show.part")),
             "value_gib": st.column_config.NumberColumn(t("show.gib"), format="%.3f"),

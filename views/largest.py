@@ -8,30 +8,22 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-import planner
-from planner import answers, i18n
+from planner import i18n
 from planner.charts import largest as charts
-from planner.errors import BadInput, PlannerError
+from planner.errors import PlannerError
 from planner.i18n import t
-from planner.spec import presets
-from planner.spec.build import merged
 from planner.units import count_text
-from views import _files, _inputs
+from views import _families, _files, _frame, _inputs
 from views._text import plain, problem_list
 
-#: the fields that may hold for every family: they leave each its precision, optimizer and sharding
-HELD = (
-    "recipe.seq_len", "recipe.checkpointing", "recipe.checkpointing_args", "recipe.attention", "recipe.loss",
-    "recipe.loss_chunks", "recipe.optimizer_impl", "recipe.allocator",
-)  # fmt: skip
 FIT = "views/fit.py"
 
 
 def page() -> None:
     """The whole page."""
     asked = _inputs.asked()
-    st.subheader(t("app.largest.title"), anchor=False)
-    stated = held(asked.raw)
+    st.markdown(f"#### {t('app.largest.title')}")
+    stated = _families.held(asked.raw)
     hold = st.toggle(t("app.largest.hold"), key="hold", disabled=not stated, help=t("app.largest.hold_help"),
                      **_inputs.KEPT)  # fmt: skip
     chosen = stated if hold else {}
@@ -39,50 +31,16 @@ def page() -> None:
         fields = ", ".join(f"{name} = {value}" for name, value in chosen.items())
         st.caption(t("app.largest.held", fields=plain(fields)))
     try:
-        found = answer(json.dumps(asked.raw.get("cluster") or {}), json.dumps(chosen), i18n.current())
+        found = _families.answer(json.dumps(asked.raw.get("cluster") or {}), json.dumps(chosen), i18n.current())
     except PlannerError as error:
         st.error(problem_list(t("app.fit.problems", count=len(error.problems)), error.problems))
         return
     explanation(found)
-    st.vega_lite_chart(charts.rows(found["answer"]), charts.spec(st.context.theme.type == "dark"), key="chart_largest",
-                       alt=charts.alt_text(found["answer"]))  # fmt: skip
+    rows = charts.rows(found["answer"])
+    _frame.chart("chart_largest", charts.spec(_frame.dark()), rows, charts.alt_text(found["answer"]))
     table(found)
     st.caption(t("show.largest_note"))
     st.caption(t("show.time_open"))
-
-
-def held(raw: dict[str, Any]) -> dict[str, Any]:
-    """The stated fields that may hold for every family, dotted."""
-    recipe = raw.get("recipe")
-    stated = recipe if isinstance(recipe, dict) else {}
-    return {name: stated[part] for name in HELD if (part := name.removeprefix("recipe.")) in stated}
-
-
-@st.cache_data(max_entries=64, show_spinner=False)
-def answer(cluster: str, stated: str, language: str) -> dict[str, Any]:
-    """The answer on a cluster with some fields held, and what each row states, as plain data; both keys are JSON."""
-    i18n.use(language)
-    wanted = json.loads(cluster)
-    if not isinstance(wanted, dict):
-        raise BadInput(planner.Problem("cluster", t("app.largest.cluster"), '{"gpu": "h100-sxm", "gpus": 8}'))
-    found = planner.largest_model(wanted, json.loads(stated))
-    first = next((one.case for one in found if one.case), None)
-    return {
-        "answer": answers.largest(found),
-        "cases": [_case(one) for one in found],
-        "gpus": first and f"{first.cluster.gpus} × {first.cluster.accelerator.name}",
-    }
-
-
-def _case(one: Any) -> dict[str, Any] | None:
-    """What a row states as a case: its size where a size gives that very shape, else its shape."""
-    if one.case is None:
-        return None
-    size, shape = count_text(one.params), answers.shape(one.case.model)
-    exact = answers.shape(presets.model(size, files=False)) == shape
-    about = {k: v for k, v in shape.items() if v is not None}
-    model = size if exact else {"model_type": "llama", **about, "max_position_embeddings": presets.POSITIONS}
-    return merged(one.case.stated, {"model": model})
 
 
 def explanation(found: dict[str, Any]) -> None:
@@ -109,19 +67,20 @@ def _size(params: float) -> str:
 def table(found: dict[str, Any]) -> None:
     """Every family with its shape, plan and limit; a row can be opened on the other page."""
     rows = found["answer"]["regimes"]
-    shown = pd.DataFrame([_row(one) for one in rows])
-    shown["open"] = [t("app.largest.open") if case else "" for case in found["cases"]]
-    number = st.column_config.NumberColumn
+    opens = [t("app.largest.open") if case else "" for case in found["cases"]]
+    shown = pd.DataFrame([{"open": label, **_row(one)} for label, one in zip(opens, rows, strict=True)])
+    text, number = st.column_config.TextColumn, st.column_config.NumberColumn
     st.dataframe(
         shown, hide_index=True, width="stretch", height="content", key="largest_table",
         column_config={
-            "recipe": t("show.recipe"), "sure": t("show.sure"), "most": t("show.params"),
-            "shape": t("app.largest.shape"), "plan": t("app.largest.plan"), "binding": t("show.binding"),
-            "headroom": number(t("app.largest.headroom"), format="%.1f"),
-            "device": number(t("app.largest.device"), format="%.1f"),
-            "host": number(t("app.largest.host"), format="%.0f"),
             "open": st.column_config.ButtonColumn(t("app.largest.open_in"), on_click=open_row, args=(found["cases"],),
-                                                  key="open_row"),
+                                                  key="open_row", width=66),
+            "recipe": text(t("show.recipe"), width=208), "sure": text(t("app.largest.sure"), width=62),
+            "most": text(t("show.params"), width=62), "shape": text(t("app.largest.shape"), width=84),
+            "plan": text(t("app.largest.plan"), width=112), "binding": text(t("show.binding"), width=222),
+            "headroom": number(t("app.largest.headroom"), format="%.1f", width=66, help=t("app.largest.headroom_help")),
+            "device": number(t("app.largest.device"), format="%.1f", width=68, help=t("app.largest.device_help")),
+            "host": number(t("app.largest.host"), format="%.0f", width=66, help=t("app.largest.host_help")),
         },
         alt=charts.alt_text(found["answer"]),
     )  # fmt: skip
@@ -156,7 +115,7 @@ def open_row(cases: list[dict[str, Any] | None]) -> None:
     click = st.session_state.get("open_row")
     case = cases[click["row"]] if click and click["row"] < len(cases) else None
     if case and _files.fill(case):
-        st.switch_page(FIT)
+        st.switch_page(FIT, query_params={})  # the widgets write their own back; left out, it would refuse
 
 
 page()

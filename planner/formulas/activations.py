@@ -23,27 +23,30 @@ def scores_kept(heads, seq_len, width):
 
 @formula("channel", source="saved-tensor-traces")
 def expanded_channels(kv_channels, query_channels, heads, kv_heads, seq_len, window):
-    """Key or value as kept: grouped heads are repeated for every query head where a sliding window needs a mask."""
-    grouped = where(heads > kv_heads, query_channels, kv_channels)
-    return where(seq_len > window, grouped, kv_channels)
+    """Key or value as kept: grouped heads are copied for every query head where a sliding window needs a mask.
+
+    A single head is only viewed, not copied.
+    """
+    grouped = where(kv_heads > 1, where(heads > kv_heads, query_channels, kv_channels), kv_channels)
+    return where(seq_len >= window, grouped, kv_channels)
 
 
 @formula("B/token", source="saved-tensor-traces")
 def mask_kept(seq_len, window, width):
     """A sliding window's mask as SDPA keeps it in every layer: all tokens against all; none within the window."""
-    return where(seq_len > window, seq_len * width, 0 * seq_len * width)
+    return where(seq_len >= window, seq_len * width, 0 * seq_len * width)
 
 
 @formula("B/token", source="saved-tensor-traces")
 def within_window(size, seq_len, window):
-    """What is kept only while the sequence is no longer than the sliding window."""
-    return where(seq_len > window, 0 * size, size)
+    """What is kept only while the sequence is shorter than the sliding window."""
+    return where(seq_len >= window, 0 * size, size)
 
 
 @formula("B/token", source="saved-tensor-traces")
 def beyond_window(size, seq_len, window):
-    """What is kept only where the sequence is longer than the sliding window."""
-    return where(seq_len > window, size, 0 * size)
+    """What is kept only where the sequence fills the sliding window or exceeds it."""
+    return where(seq_len >= window, size, 0 * size)
 
 
 @formula("channel", source="dao2023-flash2")

@@ -177,17 +177,16 @@ def _eager_core(attention: Attention, q: Quantity, heads: Like, seq_len: Like, s
         A.kept(called=f"attention.{part}", channels=q, width=store.act)
         for part in ("query", "expanded_key", "expanded_value", "output")
     ]
-    early = [("capped_scores", store.act)] if attention.softcap else []
+    mixed = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
+    wide: Like = FP32 if attention.softmax_upcast else mixed
+    early: list[tuple[str, Like]] = [("capped_scores", store.act)] if attention.softcap else []
     late: list[tuple[str, Like]] = []
+    early.append(("softmax", wide))
     if attention.softmax_upcast:
-        early.append(("softmax", FP32))
         late.append(("probabilities", A.copy_width(width=store.act, upcast=FP32)))
-    else:
-        early.append(("softmax", store.act))
     if store.attention_dropout:
         (late if attention.softmax_upcast else early).append(("dropout_mask", 1))
         late.append(("dropped_probabilities", store.act))
-    wide = FP32 if attention.softmax_upcast else store.act
     gradients = [("softmax_gradient", wide), ("score_gradient", wide)]
 
     def scores(parts: list[tuple[str, Like]]) -> list[Quantity]:

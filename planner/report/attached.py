@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from typing import Any
 
 from planner import cases
 from planner.errors import BadInput, PlannerError, Problem
 from planner.spec.form import SCHEMA
 
-ELEMENT = "headroom-case"
+OPENING, CLOSING = '<script type="application/json" id="headroom-case">', "</script>"
 NAME = "case.json"
 MOST_REPORT_BYTES = 50_000_000
 MOST_ATTACHMENTS = 20
 HEADER_BYTES = 2_000
 
 
-def from_html(text: str) -> dict[str, Any]:
+def text(case: dict[str, Any]) -> str:
+    """A case as the text of its file: for people, or without the spaces where it would grow past what is read back."""
+    pretty = json.dumps(case, ensure_ascii=False, indent=2, allow_nan=False)
+    if len(pretty.encode("utf-8", "backslashreplace")) > cases.MOST_BYTES:
+        pretty = json.dumps(case, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return encodable(pretty)
+
+
+def encodable(text: str) -> str:
+    """The text with what UTF-8 cannot hold (halves of surrogate pairs) written as JSON's own escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def element(case: dict[str, Any]) -> str:
+    """A case as a script element that no reader of HTML can end early: <, > and & are written as escapes."""
+    inside = json.dumps(case, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        inside = inside.replace(sign, f"\\u{ord(sign):04x}")
+    return f"{OPENING}{encodable(inside)}{CLOSING}"
+
+
+def from_html(page: str) -> dict[str, Any]:
     """The case in an HTML report. Raises BadInput where there is none."""
-    _bounded(len(text))
-    reader = _Reader()
-    reader.feed(text)
-    if not reader.found:
+    _bounded(len(page))
+    _, opening, after = page.partition(OPENING)
+    inside, closing, _ = after.partition(CLOSING)
+    tree = _case(inside) if opening and closing else None
+    if tree is None:
         raise BadInput(Problem("report", "holds no case: it is no HTML report of Headroom."))
-    return cases.read("".join(reader.found), NAME)
+    return tree
 
 
-class _Reader(HTMLParser):
-    """Keeps the text of the first script element that holds a case."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=False)
-        self.found: list[str] = []
-        self._inside = False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag == "script" and not self.found and ("id", ELEMENT) in attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = self._inside and tag != "script"
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.found.append(data)
+def _case(text: str | bytes) -> dict[str, Any] | None:
+    """The case in a text; None where there is something else, or more than a case may be."""
+    try:
+        tree = cases.read(text, NAME)
+    except PlannerError:
+        return None
+    return tree if str(tree.get("schema", "")).split("/")[0] == SCHEMA.split("/")[0] else None
 
 
 def from_pdf(data: bytes) -> dict[str, Any]:
@@ -56,11 +68,7 @@ def from_pdf(data: bytes) -> dict[str, Any]:
     if not data.startswith(b"%PDF-"):
         raise BadInput(Problem("report", "is no PDF file."))
     for stream in _attachments(data):
-        try:
-            tree = cases.read(stream, NAME)
-        except PlannerError:
-            continue
-        if str(tree.get("schema", "")).split("/")[0] == SCHEMA.split("/")[0]:
+        if (tree := _case(stream)) is not None:
             return tree
     raise BadInput(Problem("report", "holds no case: it is no PDF report of Headroom, or other software rewrote it."))
 

@@ -15,7 +15,7 @@ from planner.report import words
 from planner.report.document import Block, Section, Step, Steps, Table, Text
 from planner.step.evaluate import Estimate
 
-SOURCES = Path(__file__).resolve().parents[1] / "sources.toml"
+SOURCES = Path(__file__).resolve().parents[1].joinpath("sources.toml")
 MOST_STEPS = 9
 MOST_NAMED = 8
 
@@ -59,7 +59,7 @@ def _identity(quantity: Quantity) -> tuple[str, float, str]:
 
 
 def _terms(part: Quantity) -> Iterator[Quantity]:
-    """What defines a part, each followed by its own inputs that a work is cited for; none twice, none that is nothing."""
+    """What defines a part, each followed by its inputs that are formulas or cited; none twice, none of zero."""
     seen: set[tuple[str, float, str]] = set()
     for leaf in _leaves(part):
         for term in (leaf, *(i for i in _inputs(leaf) if _is_told(i))):

@@ -80,7 +80,7 @@ def _answer(fit: dict[str, Any]) -> list[str]:
     phase = t(f"phase.{fit['peak_phase']}")
     said.append(t("report.answer.peak", phase=phase, allocated=words.one(fit["allocated_gib"])))
     if fit["host_verdict"] in ("edge", "oom"):
-        host = {"needed": words.one(fit["host_gib_per_node"]), "capacity": words.one(fit["host_capacity_gib"])}
+        host = {"needed": words.whole(fit["host_gib_per_node"]), "capacity": words.whole(fit["host_capacity_gib"])}
         said.append(t("report.answer.host", verdict=t(f"verdict.{fit['host_verdict']}"), **host))
     if fit["together"]:
         titles = ", ".join(one["title"] for one in fit["together"])
@@ -98,12 +98,12 @@ def _figures(fit: dict[str, Any]) -> tuple[Figure, ...]:
     if capacity is None:
         host = t("report.figure.host_open")
     else:
-        host = t("report.figure.host_of", capacity=words.one(capacity))
+        host = t("report.figure.host_of", capacity=words.whole(capacity))
     return (
         Figure(label, words.one(abs(left)), "GiB", usable),
         Figure(t("report.figure.device"), words.one(fit["device_gib"]), "GiB", band),
         Figure(t("report.figure.allocated"), words.one(fit["allocated_gib"]), "GiB", at),
-        Figure(t("report.figure.host"), words.one(fit["host_gib_per_node"]), "GiB", host),
+        Figure(t("report.figure.host"), words.whole(fit["host_gib_per_node"]), "GiB", host),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from planner import answers
 from planner.i18n import t
 from planner.quantity import Quantity
-from planner.report import words
+from planner.report import attached, words
 from planner.report.document import Block, Listing, Points, Section, Table, Text
 from planner.spec.case import Case
 from planner.step.evaluate import Estimate
@@ -129,5 +128,5 @@ def _fact(name: str, label: str, quantity: Quantity, used: str) -> tuple[str, ..
 
 def file(of: dict[str, Any]) -> Section:
     """The case letter by letter, for a reader who has the page alone."""
-    listing = Listing(json.dumps(of, ensure_ascii=False, indent=2, allow_nan=False))
+    listing = Listing(attached.text(of))
     return Section("file", t("report.section.file"), (Text(t("report.file.text")), listing))

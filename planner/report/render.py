@@ -6,7 +6,6 @@ import base64
 import contextvars
 import datetime
 import hashlib
-import json
 from typing import Any
 
 import jinja2
@@ -36,20 +35,12 @@ def _html(report: Report) -> str:
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     around.globals.update(t=i18n.t, picture=lambda block: _picture(report, block))
-    return around.get_template("report.html.j2").render(
+    page = around.get_template("report.html.j2").render(
         report=report,
         style=Markup((paths.assets() / "report.css").read_text(encoding="utf-8")),  # noqa: S704 our own file
-        case=_case(report.case),
-        case_element=attached.ELEMENT,
+        case=Markup(attached.element(report.case)),  # noqa: S704 holds no sign that HTML knows
     )
-
-
-def _case(case: dict[str, Any]) -> Markup:
-    """The case as JSON that no HTML parser can end early: <, > and & are written as escapes."""
-    text = json.dumps(case, ensure_ascii=True, allow_nan=False)
-    for sign in "<>&'":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)  # noqa: S704 holds no sign that HTML knows
+    return attached.encodable(page)
 
 
 def _picture(report: Report, block: Picture) -> str:
@@ -63,21 +54,25 @@ def _picture(report: Report, block: Picture) -> str:
 
 
 def pdf(report: Report) -> bytes:
-    """The report as a tagged PDF (PDF/UA-1) with the case attached as case.json. The same report gives the same bytes."""
+    """The report as a tagged PDF (PDF/UA-1), the case attached as case.json. The same report gives the same bytes."""
     weasyprint, urls = _weasyprint()
     page = html(report)
-    fetcher = urls.URLFetcher(allowed_protocols=("data",), allow_redirects=False)
     made = datetime.datetime.fromisoformat(report.date).replace(tzinfo=datetime.UTC)
     case = weasyprint.Attachment(
-        string=json.dumps(report.case, ensure_ascii=False, indent=2, allow_nan=False), name=attached.NAME,
+        string=attached.text(report.case), name=attached.NAME,
         description=i18n.t("report.file.attachment"), created=made, modified=made, relationship="Data",
     )  # fmt: skip
-    written = weasyprint.HTML(string=page, url_fetcher=fetcher).write_pdf(
+    written = weasyprint.HTML(string=page, url_fetcher=_fetcher(urls)).write_pdf(
         attachments=[case],
         pdf_variant="pdf/ua-1",
         pdf_identifier=hashlib.sha256(page.encode("utf-8")).hexdigest()[:32].encode("ascii"),
     )
     return bytes(written)
+
+
+def _fetcher(urls: Any) -> Any:
+    """Refuses every address but those that hold their own data."""
+    return urls.URLFetcher(allowed_protocols=("data",), allow_redirects=False)
 
 
 def _weasyprint() -> tuple[Any, Any]:

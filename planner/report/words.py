@@ -16,6 +16,11 @@ def one(value: float) -> str:
     return _signed(f"{value:,.1f}")
 
 
+def whole(value: float) -> str:
+    """GiB of a host: none."""
+    return _signed(f"{value:,.0f}")
+
+
 def two(value: float) -> str:
     """GiB in a table: two decimals."""
     return _signed(f"{value:,.2f}")

@@ -13,7 +13,7 @@ from planner.formulas import states as S
 from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
 from planner.step import moments as M
-from planner.step.setting import Stage, setting
+from planner.step.setting import Setting, Stage, setting
 from planner.step.states import States
 
 VERDICTS = ("oom", "edge", "fits")
@@ -108,7 +108,7 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
     nccl = _nccl(case)
     pools = _pools(work) if work.setting.sharded else None
     free = {end: _cached(work, found, allocated, pools, end) for end in ENDS}
-    rest = {end: _rest(allocated, end) for end in ENDS}
+    rest = {end: _rest(work.setting, allocated, end) for end in ENDS}
     outside = total("outside", [context["value"], nccl["value"]])
     cached = O.squeezed(
         called="cached", cached=free["value"], rest=rest["value"], allocated=allocated, outside=outside,
@@ -162,9 +162,17 @@ def _nccl(case: Case) -> dict[str, Quantity]:
     }
 
 
-def _rest(allocated: Quantity, end: str) -> Quantity:
+def _rest(here: Setting, allocated: Quantity, end: str) -> Quantity:
     """What stays cached when the allocator is squeezed."""
-    return O.unavoidable_rest(called="cached", allocated=allocated, unavoidable=priors()["unavoidable"].at(end))
+    return O.unavoidable_rest(called="cached", allocated=allocated, unavoidable=_unavoidable(here).at(end))
+
+
+def _unavoidable(here: Setting) -> Coefficient:
+    """How far the allocator can be squeezed: blocks of FSDP's several streams cannot take each other's place."""
+    if not here.sharded:
+        return priors()["unavoidable_one_stream"]
+    expandable = here.case.recipe.allocator == "expandable"
+    return priors()["unavoidable_fsdp_expandable" if expandable else "unavoidable_fsdp"]
 
 
 def _cached(
@@ -179,7 +187,7 @@ def _cached(
     return O.cached_fsdp(
         called="cached", allocated=allocated, loss_moment=found["loss"],
         gathered_at_loss=total("gathered_at_loss", [work.gather.root, work.gather.at_loss]),
-        pools=pools, factor=known[f"pools_fsdp_{mode}"].at(end), unavoidable=known["unavoidable"].at(),
+        pools=pools, factor=known[f"pools_fsdp_{mode}"].at(end), unavoidable=_unavoidable(here).at(),
     )  # fmt: skip
 
 
