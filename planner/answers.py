@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner import __version__
+from planner import __version__, thumb
 from planner.cases import stated
 from planner.quantity import Quantity, value_of
 from planner.search.largest import Largest
@@ -129,9 +129,9 @@ def _int(value: Any) -> int:
     return int(value)
 
 
-def largest(found: list[Largest]) -> dict[str, Any]:
-    """The largest model of each recipe family; memory per GPU in GiB, parameters as counts."""
-    return {"regimes": [_regime(one) for one in found], "rules": []}
+def largest(found: list[Largest], rules: list[thumb.Rule] | None = None) -> dict[str, Any]:
+    """The largest model of each recipe family; memory per GPU in GiB, parameters as counts. Rules of thumb if given."""
+    return {"regimes": [_regime(one) for one in found], "rules": thumb.as_json(rules or [])}
 
 
 def _regime(one: Largest) -> dict[str, Any]:

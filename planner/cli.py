@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 import planner
-from planner import answers, cases, explain, i18n, show
+from planner import answers, cases, explain, i18n, show, thumb
 from planner.errors import BadInput, MissingDependency, PlannerError, Problem, unknown
 from planner.spec.build import merged
 from planner.spec.case import Case
@@ -118,6 +118,9 @@ def fit(
 @app.command(epilog="Example: planner largest --gpus 8 --gpu h100-sxm --json")
 def largest(
     gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None, nodes: Nodes = None, settings: Set = None,
+    rule_of_thumb: Annotated[
+        bool, typer.Option("--rule-of-thumb", help="The founding article's formulas beside the answers.")
+    ] = False,
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The largest model these GPUs can train, one answer for each recipe family."""
@@ -127,10 +130,13 @@ def largest(
     if not isinstance(cluster, dict) or not (cluster.get("gpu") or cluster.get("node")):
         raise BadInput(Problem("--gpu", "neither a GPU nor a node is named.", "--gpu h100-sxm --gpus 8"))
     found = planner.largest_model(cluster, dict(_dotted(stated)))
+    rules = thumb.rules(cluster, found) if rule_of_thumb else None
     if as_json:
-        emit(answers.largest(found))
-    else:
-        show.largest(found)
+        emit(answers.largest(found, rules))
+        return
+    show.largest(found)
+    if rules:
+        show.rules(rules)
 
 
 def _dotted(tree: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from planner import explain
+from planner import explain, thumb
 from planner.answers import in_gib
 from planner.errors import PlannerError
 from planner.i18n import t
@@ -122,6 +122,24 @@ def largest(found: list[Largest]) -> None:
     out.print(table)
     out.print(t("show.largest_note"), style="dim")
     out.print(t("show.time_open"))
+
+
+def rules(made: list[thumb.Rule]) -> None:
+    """Rules of thumb, what the model says to the same question, and why."""
+    table = Table(*(t(f"show.{c}") for c in ("rule", "rule_says", "model_says", "because")), box=None)
+    for one in thumb.as_json(made):
+        says, model = (_said(one[thumb.KEYS[one["unit"]]], one["unit"]), _said(one["model"], one["unit"]))
+        table.add_row(escape(one["title"]), says, model, escape(one["because"]))
+    out.print(table)
+
+
+def _said(value: Any, unit: str) -> str:
+    """A rule's figure with its unit."""
+    if value is None:
+        return "-"
+    if unit == "param":
+        return count_text(float(value))
+    return f"{float(value):.4g}" + ("" if unit == "1" else f" {unit}")
 
 
 def limit(name: str, found: Limit) -> None:

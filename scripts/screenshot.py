@@ -30,7 +30,7 @@ START = 60.0  # s, the longest that the server may take
 
 @contextlib.contextmanager
 def served(log: Path = Path(os.devnull)) -> Iterator[str]:
-    """The real app on a free port of this machine; yields its address, ends the server afterwards, keeps what it said."""
+    """The real app on a free port; yields its address, ends the server afterwards, and keeps what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

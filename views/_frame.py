@@ -50,4 +50,5 @@ def dark() -> bool:
 
 def chart(key: str, spec: dict[str, Any], rows: pd.DataFrame, alt: str) -> None:
     """A chart of the planner: the specification and the rows that it expects by name."""
-    st.vega_lite_chart(spec={**spec, "datasets": {theme.ROWS: rows}}, key=key, alt=alt)
+    with st.container(key=key):
+        st.vega_lite_chart(spec={**spec, "datasets": {theme.ROWS: rows}}, key=f"{key}_drawn", alt=alt)

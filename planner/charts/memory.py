@@ -49,7 +49,7 @@ def _breakdown(language: str, dark: bool) -> dict[str, Any]:
     colour = alt.Color(
         "group:N",
         scale=alt.Scale(domain=[*names, t("show.device")], range=[*(c[v] for v in _COLOURS.values()), c["sum"]]),
-        legend=alt.Legend(title=t("chart.group.title"), orient="bottom", values=names, symbolType="square", columns=4),
+        legend=alt.Legend(title=None, orient="bottom", values=names, symbolType="square", columns=4),
     )
     outline = alt.condition("datum.role === 'total'", alt.value(c["ink"]), alt.value(None))
     bars = base.mark_bar(height={"band": 0.72}, strokeWidth=1).encode(
