@@ -19,17 +19,32 @@ from views._text import plain, problem_list, speak
 CASE_FILE = "headroom-case.json"
 
 
-def fill(tree: Mapping[str, Any]) -> bool:
-    """Set every input to what a case states; where it is none, say why and leave the inputs as they are."""
+def fill(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Set every input to what a case states, and return what; where it is none, say why and leave them as they are."""
     speak()
     try:
         found = _fields.filled(tree)
     except PlannerError as error:
         refuse(t("app.open.refused"), error.problems)
-        return False
-    st.session_state.update(found)
+        return {}
+    _set(found)
+    return found
+
+
+def _set(values: dict[str, Any]) -> None:
+    """Set widgets to these values. Those that were not shown before are put into the link here: they would not be."""
+    st.session_state.update(values)
     st.session_state["refused"] = None
-    return True
+    for key, value in unshown(values).items():
+        st.query_params[key] = value
+
+
+def unshown(values: Mapping[str, Any]) -> dict[str, str | list[str]]:
+    """What the link has to say for widgets that are not on the page yet: Streamlit minds only those that are."""
+    shown = st.session_state.get("shown", ())
+    said = {key: value for key, value in values.items() if key not in shown and value not in (None, "", [])}
+    said = {key: value for key, value in said.items() if value != _fields.FIRST.get(key)}
+    return {key: value if isinstance(value, list) else str(value) for key, value in said.items()}
 
 
 def refuse(title: str, problems: Iterable[Problem]) -> None:
@@ -99,7 +114,7 @@ def fetch(id: str) -> None:
 
 
 def _use_config(text: str) -> None:
-    st.session_state.update({"source": "config", "config": text, "refused": None})
+    _set({"source": "config", "config": text})
 
 
 def saved(case: planner.Case) -> str:

@@ -54,9 +54,19 @@ def draw() -> Asked:
             _rows(PLAN, values)
         with st.expander(t("app.group.case")):
             _case_file()
-    final = _asked(_values())
+    values = _values()
+    st.session_state["shown"] = _shown(values)
+    final = _asked(values)
     st.session_state["asked"] = final
     return final
+
+
+def _shown(values: dict[str, Any]) -> set[str]:
+    """Keys of the widgets that these values show."""
+    model = "config" if values["source"] == "config" else "model"
+    cluster = ("cluster.node", "cluster.nodes") if values["hardware"] == "node" else ("cluster.gpu", "cluster.gpus")
+    always = ("source", "hardware", "recipe.framework", "name", "set")
+    return {model, *cluster, *always, *(field.name for field in _fields.FIELDS if field.when(values))}
 
 
 def asked() -> Asked:

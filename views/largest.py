@@ -114,8 +114,9 @@ def open_row(cases: list[dict[str, Any] | None]) -> None:
     """Callback of a row's button: its case becomes the inputs, on the page that answers it in full."""
     click = st.session_state.get("open_row")
     case = cases[click["row"]] if click and click["row"] < len(cases) else None
-    if case and _files.fill(case):
-        st.switch_page(FIT, query_params={})  # the widgets write their own back; left out, it would refuse
+    if case and (values := _files.fill(case)):
+        # the widgets on the page write their own back; with no parameters named at all Streamlit would refuse
+        st.switch_page(FIT, query_params=_files.unshown(values))
 
 
 page()

@@ -32,9 +32,9 @@ Cap = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 LayerList = Annotated[list[int], Field(max_length=10_000)]
 
 ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_composed", "gelu_fast": "gelu_fast",
-    "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_python_tanh": "gelu", "gelu_accurate": "gelu",
-    "quick_gelu": "gelu",
+    "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_composed",
+    "gelu_fast": "gelu_fast", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_python_tanh": "gelu",
+    "gelu_accurate": "gelu", "quick_gelu": "gelu",
 }  # fmt: skip
 
 RMS = Norm("rms")

@@ -83,8 +83,8 @@ def test_pages_share_their_inputs_and_a_row_opens_in_full(visit: Page, address: 
     assert visit.locator(".st-key-cluster-gpus input").input_value() == "4"
     assert "cluster.gpus=4" in visit.url
 
-    table = visit.get_by_test_id("stDataFrame").locator("canvas").first
-    table.click(position={"x": 33, "y": 52})  # the button of the first row
+    table = visit.get_by_test_id("stDataFrame").locator(".dvn-scroller").first
+    table.click(position={"x": 33, "y": 52})  # the button of the first row, drawn on a canvas
     expect(visit.get_by_test_id("stMetric").first).to_be_visible()
     settled(visit)
     assert figure(visit, "Device") == f"{found[0]['device_gib']:.1f} GiB"

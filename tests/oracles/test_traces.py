@@ -30,6 +30,7 @@ OPTIMIZERS = {
     "adamw-fused": ("adamw", "fused"), "adamw-foreach": ("adamw", "foreach"), "adamw-forloop": ("adamw", "for-loop"),
     "sgdm": ("sgd-momentum", "foreach"),
 }  # fmt: skip
+FAMILY_ROWS = 293
 TARGETS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "o_proj": "o"}
 
 #: the operation at the traced peak, and the moments it belongs to
@@ -54,14 +55,14 @@ def rows(file: str) -> list[Row]:
 
 
 TRACES = rows("traces.jsonl")
+FAMILIES = rows("traces_families.jsonl")
 
 
 def name(row: Row) -> str:
     """The row's own words, for a test's output."""
     said = ("model", "mb", "seq", "recipe", "ckpt", "opt", "world")
-    more = ("attn", "backend", "hold_output", "reshard", "accumulation")
-    text = [str(row[k]) for k in said] + [f"{k}={row[k]}" for k in more if k in row]
-    return " ".join(text + (["lora"] if row.get("lora") else []))
+    more = ("attn", "backend", "hold_output", "reshard", "accumulation", "lora", "config")
+    return " ".join([str(row[k]) for k in said] + [f"{k}={row[k]}" for k in more if row.get(k, "") not in ("", None)])
 
 
 def kind(row: Row) -> str:
@@ -89,7 +90,7 @@ def stated(row: Row) -> dict[str, Any]:
     """The case file a user would write for this run."""
     optimizer, impl = OPTIMIZERS[row["opt"]]
     attention = row.get("attn") or {"efficient": "mem-efficient", "cudnn": "cudnn"}.get(row["backend"], "sdpa")
-    if row["recipe"] == "fp32":
+    if row["recipe"] == "fp32" and "attn" not in row:
         attention = "sdpa"  # torch takes its memory-efficient kernel by itself
     accumulation = row.get("accumulation", 1)
     recipe: dict[str, Any] = {
@@ -133,7 +134,7 @@ def predicted(row: Row) -> tuple[Setting, dict[str, float]]:
 
 def error(row: Row) -> float:
     """How far the predicted peak is from the traced one, as a share of it."""
-    return max(predicted(row)[1].values()) / row["peak_bytes"] - 1
+    return max(predicted(row)[1].values()) / float(row["peak_bytes"]) - 1
 
 
 def report(errors: dict[str, float], limit: float) -> str:
@@ -182,13 +183,31 @@ def test_the_binding_moment_is_the_largest() -> None:
 
 
 def test_parameters_are_those_of_the_traced_model() -> None:
-    for row in TRACES:
+    for row in (*TRACES, *FAMILIES):
         here, _ = predicted(row)
         trained = trained_params(here).value
         assert trained == row["trainable"], name(row)
         adapters = trained if row.get("lora") else 0
         assert parameters(here.case.model).value + adapters == row["params"], name(row)
         assert here.case.model.layers == row["layers"], name(row)
+
+
+#: how far off a family may be where it is not 1 %: not asked for yet are the mask that SDPA makes of a sliding window
+#: (Mistral, Phi 3, Gemma 3), what a soft cap of the logits keeps (Gemma 2), the third gradient of tied weights (FSDP)
+BANDS = {"gemma-2": 0.12, "gemma-3": 0.07, "mistral-7b": 0.10, "phi-3-mini": 0.04}
+
+
+def band(row: Row) -> float:
+    return next((limit for family, limit in BANDS.items() if row["model"].startswith(family)), 0.01)
+
+
+def test_every_family_is_within_its_band() -> None:
+    """Runs that no formula was fitted on: other families, accumulation, adapters under FSDP2, eager attention."""
+    errors = {name(r): error(r) for r in FAMILIES}
+    assert len(errors) == len(FAMILIES) == FAMILY_ROWS
+    wrong = [f"{e:+.3%} {name(r)}" for r in FAMILIES if abs(e := error(r)) > band(r)]
+    assert not wrong, "\n".join(wrong)
+    assert median(abs(e) for e in errors.values()) < 0.0005
 
 
 def test_one_layer_keeps_the_traced_bytes() -> None:

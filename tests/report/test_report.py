@@ -170,6 +170,9 @@ def test_pdf_text_holds_the_answer_and_every_title(
     flat = squeezed(tool("pdftotext", "-", data=printed[name], folder=tmp_path))
     assert not [phrase for phrase in said if squeezed(phrase) not in text and squeezed(phrase) not in flat]
     assert f"{abs(report.fit['headroom_gib']):.1f}GiB" in flat
+    first = squeezed(tool("pdftotext", "-l", "1", "-", data=printed[name], folder=tmp_path))
+    assert squeezed(i18n.t("chart.breakdown.title")) in first
+    assert report.verdict_text.replace(" ", "") in first
 
 
 @pdf
