@@ -10,12 +10,14 @@ from typing import Any
 
 from planner import rules
 from planner.errors import BadInput, Problem
+from planner.i18n import t
 from planner.spec.build import build, merged
 from planner.spec.case import Case
 from planner.spec.form import SCHEMA
 from planner.spec.model import Model
 
 MOST_BYTES = 1_000_000
+DEPTH = 20
 
 
 def case(raw: Mapping[str, Any], model: Model | None = None, files: bool = True) -> Case:
@@ -23,11 +25,21 @@ def case(raw: Mapping[str, Any], model: Model | None = None, files: bool = True)
 
     `model` replaces the stated one; `files=False` reads no path. Raises BadInput with every problem at once.
     """
+    if deeper_than(raw, DEPTH):
+        raise BadInput(Problem("case", t("problem.too_deep")))
     made = build(raw, model, files)
     broken = rules.violations(made)
     if broken:
         raise BadInput([Problem(v.field, v.because, v.nearest) for v in broken])
     return made
+
+
+def deeper_than(tree: Any, levels: int) -> bool:
+    """Whether a tree of tables and lists is nested deeper than that; looks no deeper."""
+    if not isinstance(tree, Mapping | list):
+        return False
+    below = tree.values() if isinstance(tree, Mapping) else tree
+    return levels == 0 or any(deeper_than(one, levels - 1) for one in below)
 
 
 def changed(old: Case, changes: Mapping[str, Any], model: Model | None = None) -> Case:
@@ -43,9 +55,11 @@ def read(text: str | bytes, where: str = "case") -> dict[str, Any]:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         tree = json.loads(plain) if plain.lstrip().startswith("{") else tomllib.loads(plain)
     except RecursionError:
-        raise BadInput(Problem(where, "is nested too deeply.")) from None
+        raise BadInput(Problem(where, t("problem.too_deep"))) from None
     except (UnicodeDecodeError, ValueError) as error:
         raise BadInput(Problem(where, f"is neither JSON nor TOML: {error}.")) from None
+    if deeper_than(tree, DEPTH):
+        raise BadInput(Problem(where, t("problem.too_deep")))
     if not isinstance(tree, dict):
         raise BadInput(Problem(where, "is not an object with fields.", '{"model": "llama-3-8b"}'))
     return tree

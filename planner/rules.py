@@ -111,6 +111,13 @@ RULES: tuple[Rule, ...] = (
         lambda c: "1",
     ),
     Rule(
+        "expert-parallel",
+        "plan.ep",
+        lambda c: np.equal(c.plan.ep, 1),
+        lambda c: {"ep": c.plan.ep},
+        lambda c: "1",
+    ),
+    Rule(
         "heads",
         "plan.tp",
         lambda c: _every(c, lambda g: np.equal(np.mod(g.attention.heads, c.plan.tp), 0)),

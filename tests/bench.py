@@ -60,10 +60,13 @@ def main() -> int:
     seconds, modules, heavy = import_time()
     one = case_time()
     rows = [
-        ("import planner, all of it", f"{seconds * 1e3:.0f} ms", f"{IMPORT_BUDGET * 1e3:.0f} ms", seconds <= IMPORT_BUDGET),
+        (
+            "import planner, all of it", f"{seconds * 1e3:.0f} ms", f"{IMPORT_BUDGET * 1e3:.0f} ms",
+            seconds <= IMPORT_BUDGET,
+        ),
         ("heavy modules loaded by it", ", ".join(heavy) or "none", "none", not heavy),
         ("one case", f"{one * 1e3:.2f} ms", f"{CASE_BUDGET * 1e3:.0f} ms", one <= CASE_BUDGET),
-    ]
+    ]  # fmt: skip
     for what, found, budget, good in rows:
         print(f"{'ok  ' if good else 'OVER'}  {what}: {found} (budget {budget})")
     print(f"      modules loaded: {modules}")

@@ -118,3 +118,15 @@ def host_memory(state, pinned, process, ranks):
 def smaller(a, b):
     """The smaller of two sizes."""
     return minimum(a, b)
+
+
+@formula("1", source="definition")
+def derived(by_kind, tp, pp):
+    """1 where a run's formulas were not traced: by its kind, or because tensors or stages are split."""
+    return where(by_kind, 1, where(tp > 1, 1, where(pp > 1, 1, 0)))
+
+
+@formula("1", source="definition")
+def formula_error(derived, error_derived, error_traced):
+    """One end of the formulas' own spread, for derived or traced kinds of run."""
+    return where(derived, error_derived, error_traced)

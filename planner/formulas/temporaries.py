@@ -47,9 +47,9 @@ def new_gradient(params, param_width, carried, largest_params, fused_wgrad):
 
 
 @formula("1", source="definition")
-def gradients_carried(accumulation, persistent):
-    """Whether gradients exist before a backward begins."""
-    return where(accumulation > 1, 1, persistent)
+def gradients_carried(accumulation, persistent, offloaded):
+    """Whether gradients exist on the GPU before a backward begins; offloaded ones leave as they are made."""
+    return where(offloaded, 0, where(accumulation > 1, 1, persistent))
 
 
 @formula("B", source="saved-tensor-traces")

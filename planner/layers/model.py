@@ -32,11 +32,15 @@ def head(model: Model, vocab: Like) -> tuple[Weight, ...]:
     return bias if model.tied else (Weight("head", model.hidden, vocab), *bias)
 
 
-def rest(model: Model) -> tuple[Weight, ...]:
-    """Learned positions and the final norm."""
+def positions(model: Model) -> tuple[Weight, ...]:
+    """The table of learned positions, where the model has one."""
     table = Weight("positions", model.max_positions, model.hidden, split=False, linear=False)
-    positions = (table,) if model.position == "learned" else ()
-    return (*positions, *N.weights(model.groups[-1].norm, "final_norm", model.hidden))
+    return (table,) if model.position == "learned" else ()
+
+
+def final_norm(model: Model) -> tuple[Weight, ...]:
+    """The norm before the head."""
+    return N.weights(model.groups[-1].norm, "final_norm", model.hidden)
 
 
 def parameters(model: Model) -> Quantity:
@@ -55,6 +59,6 @@ def parameters(model: Model) -> Quantity:
     outside = [
         count("embedding", embedding(model, model.vocab)),
         count("head", head(model, model.vocab)),
-        count("final", rest(model)),
+        count("final", [*positions(model), *final_norm(model)]),
     ]
     return total("parameters", [*outside, *layers])

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner.errors import BadInput, NewerFormat, PlannerError, Problem
+from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerError, Problem
 from planner.spec import catalog, presets
 from planner.spec.case import Case
 from planner.spec.fill import filled_plan, filled_recipe
@@ -57,7 +57,7 @@ def _known_schema(raw: Mapping[str, Any]) -> None:
     if said == SCHEMA:
         return
     head, _, version = str(said).rpartition("/")
-    if head == SCHEMA.rpartition("/")[0] and version.isdigit() and int(version) > 1:
+    if head == SCHEMA.rpartition("/")[0] and version.isascii() and version.isdecimal() and int(version) > 1:
         text = f"this file has format {said}, which a newer version of Headroom wrote; this one reads {SCHEMA}."
         raise NewerFormat(Problem("schema", text, SCHEMA))
     raise BadInput([Problem("schema", f"{said!r} is not a case file's format.", SCHEMA)])
@@ -86,6 +86,8 @@ def _model(form: CaseForm, problems: list[Problem], assumed: list[str], files: b
         if given is None:
             raise BadInput(Problem("model", "no model is named.", "llama-3-8b, a config.json or a size such as 40B"))
         made = presets.model(given, files=files) if isinstance(given, str) else _from_dict(given, files)
+    except MissingDependency:
+        raise  # nothing in the input is wrong: this machine lacks something
     except PlannerError as error:
         problems.extend(error.problems)
         return None

@@ -310,6 +310,7 @@ def _multiple(count: int, of: int) -> int:
     return max(1, min(round(count / of), MOST_GPUS // of)) * of
 
 
+@cache
 def _reference_memory(id: str, per_node: int) -> Quantity | None:
     """Host memory, in B, of the well-known node made of this accelerator, when the cluster's nodes are of its size."""
     name = _record("hardware", id).get("reference_node")

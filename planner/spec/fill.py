@@ -152,7 +152,7 @@ def filled_plan(
 ) -> Plan:
     """The plan with every open field filled; the world is filled with data parallelism."""
     given = form.plan or PlanForm()
-    fill = Filler("plan.", given, table, problems, assumed)
+    fill, quiet = (Filler("plan.", given, table, problems, noted) for noted in (assumed, []))
     gpus = int(cluster.gpus) if cluster else 1
     tp, pp, cp = given.tp or 1, given.pp or 1, given.cp or 1
     inside = tp * pp * cp
@@ -171,7 +171,8 @@ def filled_plan(
         sequence_parallel=_sequence_parallel(given, tp, stack, assumed),
         cp=cp,
         pp=pp,
-        schedule=fill.choice("schedule", "1f1b", "the common schedule") if pp > 1 else "1f1b",
+        ep=given.ep or 1,
+        schedule=(fill if pp > 1 or given.schedule else quiet).choice("schedule", "1f1b", "the common schedule"),
         reshard_after_forward=given.reshard_after_forward if given.reshard_after_forward is not None else pp == 1,
         micro_batch=micro,
         accumulation=_accumulation(recipe, replicate * shard, micro, pp, problems, assumed),

@@ -39,6 +39,7 @@ class Plan:
     sequence_parallel: Any = False
     cp: Count = 1
     pp: Count = 1
+    ep: Count = 1
     schedule: str = "1f1b"
     reshard_after_forward: Any = True
     micro_batch: Count = 1

@@ -85,25 +85,33 @@ def worst_stage(case: Case) -> Stage:
     return every[int(np.argmax(np.broadcast_to(value_of(memory(case, at_once).device), len(every))))]
 
 
-def error(case: Case) -> Coefficient:
-    """How far the formulas themselves may be off for this kind of run."""
+def derived(case: Case) -> Any:
+    """1 where the formulas of this kind of run were derived from source code and not traced, else 0."""
     plan, recipe = case.plan, case.recipe
-    derived = (
-        np.any(np.asarray(plan.tp) > 1)
-        or np.any(np.asarray(plan.pp) > 1)
-        or plan.data_parallel == "zero"
+    by_kind = (
+        plan.data_parallel == "zero"
         or plan.offload.params != "none"
         or plan.offload.optimizer != "none"
         or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
         or recipe.loss != "full-logits"
         or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
     )
-    return priors()["formula_error_derived" if derived else "formula_error_traced"]
+    return O.derived(by_kind=int(by_kind), tp=plan.tp, pp=plan.pp).value
+
+
+def _error(case: Case, end: str) -> Quantity:
+    """How far the formulas themselves may be off for this kind of run."""
+    known = priors()
+    return O.formula_error(
+        derived=derived(case),
+        error_derived=known["formula_error_derived"].at(end),
+        error_traced=known["formula_error_traced"].at(end),
+    )
 
 
 def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
     known, case = priors(), work.setting.case
-    usable, wrong = case.cluster.accelerator.memory_usable, error(case)
+    usable, wrong = case.cluster.accelerator.memory_usable, {end: _error(case, end) for end in ("low", "high")}
     workspaces, context = known["workspaces"].at(), {end: known["context"].at(end) for end in ENDS}
     nccl = _nccl(case)
     pools = _pools(work) if work.setting.sharded else None
@@ -120,19 +128,19 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
     def high(name: str, kept: dict[str, Quantity]) -> Quantity:
         expected = total(f"{name}_expected", [allocated, workspaces, kept["value"], context["value"], nccl["value"]])
         return O.upper_end(
-            called=name, device=expected, allocated=allocated, error=wrong.at("high"), cached=kept["value"],
+            called=name, device=expected, allocated=allocated, error=wrong["high"], cached=kept["value"],
             cached_high=kept["high"], context=context["value"], context_high=context["high"], nccl=nccl["value"],
             nccl_high=nccl["high"],
         )  # fmt: skip
 
     upper = O.on_this_card(called="high", unbounded=high("unbounded", free), needed=high("needed", rest), usable=usable)
     low = O.lower_end(
-        called="low", device=device, allocated=allocated, error=wrong.at("low"), cached=cached,
+        called="low", device=device, allocated=allocated, error=wrong["low"], cached=cached,
         cached_low=O.smaller(called="cached", a=cached, b=free["low"]), context=context["value"],
         context_low=context["low"], nccl=nccl["value"], nccl_low=nccl["low"],
     )  # fmt: skip
     least = O.least_needed(
-        called="least", allocated=allocated, error=wrong.at("low"), rest=rest["low"],
+        called="least", allocated=allocated, error=wrong["low"], rest=rest["low"],
         workspaces=known["workspaces"].at("low"), context=context["low"], nccl=nccl["low"],
     )  # fmt: skip
     return Memory(

@@ -18,8 +18,8 @@ from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, gathering
-from planner.step.setting import Group, Setting
-from planner.step.states import OFFLOADED, States, states, trained_params
+from planner.step.setting import OFFLOADED, Group, Setting
+from planner.step.states import States, states, trained_params
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def _head_gradient(setting: Setting) -> Quantity:
     size = S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
     if setting.sharded:
         return size
-    return T.unless_carried(called="head_gradient", size=size, carried=setting.carried)
+    return T.unless_carried(called="head_gradient", size=size, carried=_kept_whole(setting))
 
 
 def _root_reduce(step: Step) -> Quantity:

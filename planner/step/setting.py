@@ -131,7 +131,8 @@ def setting(case: Case, stage: Stage) -> Setting:
 
 def _carried(case: Case, persistent: int) -> Quantity:
     return T.gradients_carried(
-        called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent
+        called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent,
+        offloaded=pick(case.plan.offload.optimizer, OFFLOADED),
     )
 
 
@@ -180,6 +181,9 @@ def attention_core(case: Case) -> str:
         return "math" if grouped else "mem-efficient"
     return "flash"
 
+
+#: by name: whether it left the GPU
+OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1}
 
 #: an adapter target and the fused weight that holds it
 FUSED_TARGETS = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}
@@ -233,9 +237,12 @@ def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quant
     own = M.count("head", M.head(model, vocab), tp)
     copy = P.tied_copy(called="tied_head_copy", params=table, pp=case.plan.pp, tied=model.tied)
     head = total("head", [own, copy])
-    rest = M.count("final_norm_and_positions", M.rest(model), 1)
+    positions = P.on_stage(
+        called="positions", params=M.count("positions", M.positions(model)), present=stage.embedding
+    )
+    norm = P.on_stage(called="final_norm", params=M.count("final_norm", M.final_norm(model)), present=stage.head)
     return (
         P.on_stage(called="embedding", params=table, present=stage.embedding),
         P.on_stage(called="head", params=head, present=stage.head),
-        P.on_stage(called="rest", params=rest, present=stage.head),
+        total("rest", [positions, norm]),
     )

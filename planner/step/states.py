@@ -11,9 +11,7 @@ from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
-from planner.step.setting import Setting
-
-OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1}
+from planner.step.setting import OFFLOADED, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +152,19 @@ def _dummy_wgrads(setting: Setting) -> list[Quantity]:
     """Placeholder gradients that Transformer Engine caches, one for each distinct shape of a linear weight."""
     if not (setting.stack.dummy_wgrads and setting.trained):
         return []
-    shapes = {(w.rows, w.cols): w for g in setting.groups for w in g.weights if w.linear and w.rows != 1}
+    linear = [w for g in setting.groups for w in g.weights if w.linear and not _is_vector(w)]
     tp = setting.case.plan.tp
-    sizes = [M.count(w.name, [replace(w, copies=1)], tp) for w in _by_value(shapes)]
+    sizes = [M.count(w.name, [replace(w, copies=1)], tp) for w in _distinct(linear)]
     return [T.dummy_wgrads(params=total("distinct_shapes", [*sizes, setting.head]), width=WIDTH["bf16"])]
 
 
-def _by_value(shapes: dict[tuple[Like, Like], Weight]) -> list[Weight]:
+def _is_vector(weight: Weight) -> bool:
+    return isinstance(weight.rows, int) and weight.rows == 1
+
+
+def _distinct(weights: list[Weight]) -> list[Weight]:
     """One weight for each pair of equal sizes."""
-    found = {(str(value_of(rows)), str(value_of(cols))): w for (rows, cols), w in shapes.items()}
-    return list(found.values())
+    return list({(str(value_of(w.rows)), str(value_of(w.cols))): w for w in weights}.values())
 
 
 def _host_gradients(setting: Setting, params: Quantity) -> Quantity:

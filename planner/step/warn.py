@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.calibration.coefficients import priors
 from planner.formulas import overheads as O
 from planner.i18n import t
 from planner.quantity import value_of
 from planner.spec.case import Case
-from planner.step.memory import Host, Memory, error
+from planner.step.memory import Host, Memory, derived
 from planner.step.setting import attention_core
 from planner.units import gib
 
@@ -54,7 +53,7 @@ def _of_memory(case: Case, memory: Memory) -> Iterator[Warning]:
         yield _warning("allocator_squeezed", wanted=f"{gib(float(value_of(memory.unbounded))):.1f}")
     if memory.verdict == "fits" and share < LOW_HEADROOM:
         yield _warning("low_headroom", share=f"{share:.1%}")
-    if error(case) is priors()["formula_error_derived"]:
+    if derived(case):
         yield _warning("not_traced")
     doubtful = [f for f in case.cluster.accelerator.unconfirmed if f in ("all", "memory_nominal", "memory_torch")]
     if doubtful:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Chapter -> layer; the longest name that fits decides. A chapter imports itself and what lies below it.
 LAYERS = {
     "planner.errors": 0, "planner.i18n": 0, "planner.paths": 0, "planner.units": 0,
-    "planner.quantity": 1,
+    "planner.quantity": 1, "planner.terms": 1,
     "planner.formulas": 2, "planner.spec": 2, "planner.calibration": 2, "planner.calibration.coefficients": 2,
     "planner.layers": 3, "planner.rules": 3, "planner.step": 3,
     "planner.spec.presets": 3, "planner.spec.build": 3,  # a bare size is solved with the parameter formulas

@@ -130,14 +130,12 @@ def stated(framework: str, **plan_: Any) -> Case:
     )  # fmt: skip
 
 
-@pytest.mark.xfail(reason="step.states._dummy_wgrads asks whether an array of rows is 1", raises=ValueError)
 def test_widths_in_one_array_with_transformer_engine() -> None:
     rows = memory(replace(stated("megatron-lm"), model=presets.shape(np.array([1024, 2048]), 4)))
     single = memory(replace(stated("megatron-lm"), model=presets.shape(2048, 4)))
     same(rows.allocated, 1, single.allocated, "allocated")
 
 
-@pytest.mark.xfail(reason="step.memory.error gives one spread for all rows: the wider one when any row has tp > 1")
 def test_rows_with_and_without_tensor_parallelism_keep_their_own_band() -> None:
     case = stated("hf-transformers")
     rows = memory(plan("tp")(case, np.array([1, 2])))
