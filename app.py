@@ -22,9 +22,10 @@ def main() -> None:
         ],
         position="top",
     )  # fmt: skip
-    _inputs.draw()
+    _inputs.read()
     _files.show_refused()
     here.run()
+    _inputs.draw()
 
 
 main()

@@ -16,18 +16,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from errno import errorcode
+
+from planner.i18n import Phrase, Said, has, phrase, said, t
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input: where it is, what is wrong, and the nearest valid value."""
+    """One thing wrong with an input: where it is, what is wrong, and the nearest valid value.
+
+    Both are phrases, or text of others, and are read in the language in use.
+    """
 
     field: str
-    problem: str
-    nearest: str | None = None
+    what: Said
+    near: Said | None = None
+
+    @property
+    def problem(self) -> str:
+        """What is wrong."""
+        return said(self.what)
+
+    @property
+    def nearest(self) -> str | None:
+        """The nearest valid value."""
+        return said(self.near)
 
     def __str__(self) -> str:
-        hint = f" Nearest valid value: {self.nearest}." if self.nearest else ""
+        hint = f" {t('problem.nearest', nearest=self.nearest)}" if self.nearest else ""
         return f"{self.field}: {self.problem}{hint}"
 
     def to_dict(self) -> dict[str, str | None]:
@@ -77,4 +93,10 @@ def unknown(field: str, word: str, choices: Iterable[str]) -> UnknownPreset:
     known = sorted(choices)
     close = nearest(word, known)
     listed = close or ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
-    return UnknownPreset(Problem(field, f"{word!r} is not known.", listed))
+    return UnknownPreset(Problem(field, phrase("problem.unknown", word=repr(word)), listed))
+
+
+def system(error: OSError) -> Said:
+    """Why the system refused a file, in words of ours where we have some."""
+    key = f"system.{errorcode.get(error.errno or 0, '')}"
+    return Phrase(key) if has(key) else error.strerror or str(error)

@@ -15,6 +15,8 @@ from typing import Any, Union
 
 import numpy as np
 
+from planner.i18n import Said, said
+
 Number = int | float | np.ndarray
 Like = Union["Quantity", int, float, np.ndarray]
 
@@ -25,7 +27,7 @@ FORMULAS: dict[str, Formula] = {}
 class Quantity:
     """A value with a name, a unit and a history. Build it by `given`, a formula, `total` or `largest`."""
 
-    __slots__ = ("because", "formula", "inputs", "name", "source", "unit", "value")
+    __slots__ = ("formula", "inputs", "name", "reason", "source", "unit", "value")
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class Quantity:
         inputs: dict[str, Like] | None = None,
         formula: Formula | str | None = None,
         source: str | None = None,
-        because: str | None = None,
+        because: Said | None = None,
     ):
         self.name = name
         self.value = value
@@ -43,7 +45,12 @@ class Quantity:
         self.inputs = inputs or {}
         self.formula = formula
         self.source = source
-        self.because = because
+        self.reason = because
+
+    @property
+    def because(self) -> str | None:
+        """Its reason in the language in use."""
+        return said(self.reason)
 
     def __repr__(self) -> str:
         return f"<{self.name} = {self.value} {self.unit}>"
@@ -58,7 +65,7 @@ def value_of(like: Like) -> Number:
 
 
 def given(
-    value: Like, unit: str, name: str, source: str | None = None, because: str | None = None
+    value: Like, unit: str, name: str, source: str | None = None, because: Said | None = None
 ) -> Quantity:
     """A fact with its source, or a choice with its reason."""
     return Quantity(name, value_of(value), unit, {}, None, source, because)
@@ -76,7 +83,7 @@ class Formula:
         self.source = source
         self.parameters = tuple(inspect.signature(function).parameters)
 
-    def __call__(self, called: str | None = None, because: str | None = None, **inputs: Like) -> Quantity:
+    def __call__(self, called: str | None = None, because: Said | None = None, **inputs: Like) -> Quantity:
         bare = {k: v.value if isinstance(v, Quantity) else v for k, v in inputs.items()}
         return Quantity(
             called or self.name, self.function(**bare), self.unit, inputs, self, self.source, because
@@ -113,7 +120,7 @@ def _gather(parts: Iterable[Quantity]) -> dict[str, Like]:
     return named
 
 
-def total(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
+def total(name: str, parts: Iterable[Quantity], because: Said | None = None) -> Quantity:
     """The sum of parts of one unit."""
     named = _gather(parts)
     sum_: Any = 0.0
@@ -122,7 +129,7 @@ def total(name: str, parts: Iterable[Quantity], because: str | None = None) -> Q
     return Quantity(name, sum_, _unit(named), named, "total", None, because)
 
 
-def largest(name: str, parts: Iterable[Quantity], because: str | None = None) -> Quantity:
+def largest(name: str, parts: Iterable[Quantity], because: Said | None = None) -> Quantity:
     """The largest of parts of one unit, element by element where they are arrays."""
     named = _gather(parts)
     value = functools.reduce(maximum, [part.value for part in named.values()])  # type: ignore[union-attr]

@@ -32,19 +32,24 @@ class Asked:
     problems: tuple[Problem, ...]
 
 
-def draw() -> Asked:
-    """The sidebar; returns what it states."""
-    values = _values()
+def read() -> None:
+    """Before anything is drawn: what the inputs state in this run, for the page and for the inputs themselves."""
+    found = _asked(_values())
+    st.session_state["asked"] = found
+    if found.case:
+        st.session_state["assumed"] = _assumed(found.case)
+
+
+def draw() -> None:
+    """The sidebar. The page comes before it, so that the answer is there first; both show the same values."""
+    values, found = _values(), asked()
     with st.sidebar:
-        asked = _asked(values)
-        if asked.case:
-            st.session_state["assumed"] = _assumed(asked.case)
         with st.container(gap="small"):
             with st.container(horizontal=True, horizontal_alignment="distribute", gap="xsmall"):
                 _which("source", ("name", "config"))
                 _which("hardware", ("gpu", "node"))
-            _model(asked)
-            _cluster(asked)
+            _model(found)
+            _cluster(found)
             st.selectbox(t("app.field.recipe.framework"), _fields.ids("recipe.framework"),
                          index=_place("recipe.framework"), key="recipe.framework", **KEPT)  # fmt: skip
             _rows(BASIC, values)
@@ -54,11 +59,10 @@ def draw() -> Asked:
             _rows(PLAN, values)
         with st.expander(t("app.group.case")):
             _case_file()
-    values = _values()
-    st.session_state["shown"] = _shown(values)
-    final = _asked(values)
-    st.session_state["asked"] = final
-    return final
+    drawn = _values()
+    st.session_state["shown"] = _shown(drawn)
+    if _fields.raw(drawn) != found.raw:
+        st.rerun()  # a widget holds something else than was asked of it
 
 
 def _shown(values: dict[str, Any]) -> set[str]:
@@ -77,7 +81,7 @@ def asked() -> Asked:
 
 def _values() -> dict[str, Any]:
     """What every widget holds now; before the first drawing, what the link says."""
-    link = {} if "asked" in st.session_state else st.query_params
+    link = {} if "shown" in st.session_state else st.query_params
     found = {key: st.session_state.get(key, FIRST.get(key)) for key in _fields.KEYS}
     for key in found:
         if key not in st.session_state and key in link:

@@ -61,7 +61,8 @@ def test_a_model_keeps_its_configuration_and_can_be_hashed() -> None:
 def test_gpt2_keeps_its_own_names_dropouts_and_composed_gelu() -> None:
     model = read_config(GPT2)
     group = model.groups[0]
-    assert group.attention == Attention(12, 12, 64, qkv_bias=True, out_bias=True, fused_qkv=True, rope=False)
+    fused = {"qkv_bias": True, "out_bias": True, "fused_qkv": True, "rope": False, "softmax_upcast": False}
+    assert group.attention == Attention(12, 12, 64, **fused)
     assert group.mlp == Mlp(3072, gated=False, activation="gelu_composed", bias=True)
     assert group.norm == Norm("layer", "pre")
     assert (model.position, model.max_positions, model.tied) == ("learned", 1024, True)
