@@ -17,6 +17,7 @@ from planner import cases, i18n, paths
 from planner.formulas import activations as A
 from planner.formulas import thumb as F
 from planner.formulas.temporaries import logits_bytes
+from planner.i18n import Phrase
 from planner.layers.model import parameters
 from planner.quantity import Like, Quantity, given, total, value_of
 from planner.search.largest import largest
@@ -189,7 +190,7 @@ def zero(stage: int, changes: Changes = DEEPSPEED) -> Changes:
 
 def largest_of(family: str) -> Quantity:
     """Parameters of the largest model of a recipe family on the article's 8 H100."""
-    return given(_largest()[family], "param", "largest", because="one layer more would not fit")
+    return given(_largest()[family], "param", "largest", because=Phrase("because.one-layer-more"))
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from planner import rules
-from planner.errors import BadInput, Problem
-from planner.i18n import t
+from planner.errors import BadInput, Problem, system, unread
+from planner.i18n import Phrase, phrase
 from planner.spec.build import build, merged
 from planner.spec.case import Case
 from planner.spec.form import SCHEMA
@@ -26,7 +26,7 @@ def case(raw: Mapping[str, Any], model: Model | None = None, files: bool = True)
     `model` replaces the stated one; `files=False` reads no path. Raises BadInput with every problem at once.
     """
     if deeper_than(raw, DEPTH):
-        raise BadInput(Problem("case", t("problem.too_deep")))
+        raise BadInput(Problem("case", Phrase("problem.too_deep")))
     made = build(raw, model, files)
     broken = rules.violations(made)
     if broken:
@@ -50,18 +50,19 @@ def changed(old: Case, changes: Mapping[str, Any], model: Model | None = None) -
 def read(text: str | bytes, where: str = "case") -> dict[str, Any]:
     """The raw case in a JSON or TOML text; refuses what is too large, too deep or neither."""
     if len(text) > MOST_BYTES:
-        raise BadInput(Problem(where, f"{len(text)} bytes are more than a case file has.", f"{MOST_BYTES} bytes"))
+        large = phrase("problem.case.large", bytes=len(text))
+        raise BadInput(Problem(where, large, phrase("near.bytes", most=MOST_BYTES)))
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         tree = json.loads(plain) if plain.lstrip().startswith("{") else tomllib.loads(plain)
     except RecursionError:
-        raise BadInput(Problem(where, t("problem.too_deep"))) from None
+        raise BadInput(Problem(where, Phrase("problem.too_deep"))) from None
     except (UnicodeDecodeError, ValueError) as error:
-        raise BadInput(Problem(where, f"is neither JSON nor TOML: {error}.")) from None
+        raise BadInput(Problem(where, phrase("problem.case.neither", error=unread(error)))) from None
     if deeper_than(tree, DEPTH):
-        raise BadInput(Problem(where, t("problem.too_deep")))
+        raise BadInput(Problem(where, Phrase("problem.too_deep")))
     if not isinstance(tree, dict):
-        raise BadInput(Problem(where, "is not an object with fields.", '{"model": "llama-3-8b"}'))
+        raise BadInput(Problem(where, Phrase("problem.case.object"), '{"model": "llama-3-8b"}'))
     return tree
 
 
@@ -71,7 +72,7 @@ def read_file(path: str) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             return read(file.read(MOST_BYTES + 1), path)
     except OSError as error:
-        raise BadInput(Problem("case", f"{path}: {error.strerror or error}.")) from None
+        raise BadInput(Problem("case", phrase("problem.file", path=path, because=system(error)))) from None
 
 
 def stated(of: Case) -> dict[str, Any]:

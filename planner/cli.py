@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,8 @@ import typer
 
 import planner
 from planner import answers, cases, explain, i18n, show, thumb
-from planner.errors import BadInput, MissingDependency, PlannerError, Problem, unknown
+from planner.errors import BadInput, MissingDependency, PlannerError, Problem, nearest, system, unknown
+from planner.i18n import Phrase, Said, phrase, t
 from planner.spec.build import merged
 from planner.spec.case import Case
 
@@ -29,7 +32,20 @@ app = typer.Typer(
 
 CaseArg = Annotated[str | None, typer.Argument(help="A case file (JSON or TOML), or - for standard input.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
-Lang = Annotated[str, typer.Option("--lang", help="Language of what people read: en.")]
+
+
+
+def speak(language: str) -> str:
+    """Use that language from here on; one that has no table is a wrong input."""
+    if i18n.canonical(language) is None:
+        raise BadInput(Problem("--lang", phrase("problem.unknown", word=repr(language)), ", ".join(i18n.languages())))
+    i18n.use(language)
+    return i18n.current()
+
+
+Lang = Annotated[
+    str, typer.Option("--lang", help="Language of what people read: en or zh.", callback=speak, is_eager=True)
+]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Any field: --set plan.tp=4. Repeatable.")]
 ModelOpt = Annotated[
     str | None, typer.Option("--model", help="A catalogue name, a config.json, a size (40B) or a Hugging Face id.")
@@ -67,7 +83,7 @@ def scalar(text: str) -> Any:
 def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> dict[str, Any]:
     """The file form from a file, options and --set, later ones winning."""
     if case == "-":
-        tree = cases.read(sys.stdin.buffer.read(cases.MOST_BYTES + 1), "standard input")
+        tree = cases.read(sys.stdin.buffer.read(cases.MOST_BYTES + 1), t("command.standard-input"))
     else:
         tree = cases.read_file(case) if case else {}
     changes = {OPTIONS[k]: v for k, v in options.items() if v is not None}
@@ -75,7 +91,7 @@ def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> di
     for one in settings or []:
         field, equals, value = one.partition("=")
         if not equals or not field.strip():
-            problems.append(Problem("--set", f"{one!r} is not field=value.", "--set plan.tp=4"))
+            problems.append(Problem("--set", phrase("problem.not-assignment", text=repr(one)), "--set plan.tp=4"))
             continue
         changes[field.strip()] = scalar(value)
     if problems:
@@ -98,7 +114,6 @@ def fit(
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """Does this exact case fit, and with how much headroom?"""
-    i18n.use(lang)
     made = cases.case(
         raw_case(
             case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
@@ -124,11 +139,10 @@ def largest(
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The largest model these GPUs can train, one answer for each recipe family."""
-    i18n.use(lang)
     stated = raw_case(None, settings, gpu=gpu, gpus=gpus, node=node, nodes=nodes)
     cluster = stated.pop("cluster", None) or {}
     if not isinstance(cluster, dict) or not (cluster.get("gpu") or cluster.get("node")):
-        raise BadInput(Problem("--gpu", "neither a GPU nor a node is named.", "--gpu h100-sxm --gpus 8"))
+        raise BadInput(Problem("--gpu", Phrase("problem.no-gpu"), "--gpu h100-sxm --gpus 8"))
     found = planner.largest_model(cluster, dict(_dotted(stated)))
     rules = thumb.rules(cluster, found) if rule_of_thumb else None
     if as_json:
@@ -154,7 +168,6 @@ def batch(
     settings: Set = None, as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The largest micro-batch, in sequences per GPU and pass."""
-    i18n.use(lang)
     made = cases.case(
         raw_case(
             case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
@@ -172,7 +185,6 @@ def sequence(
     settings: Set = None, as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The longest sequence, in tokens."""
-    i18n.use(lang)
     made = cases.case(
         raw_case(
             case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
@@ -200,7 +212,6 @@ def explain_(
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The chain of formulas, values, units and sources behind a number."""
-    i18n.use(lang)
     named = case != "-" and not Path(case).is_file()
     made = cases.case(
         raw_case(
@@ -234,7 +245,6 @@ def catalog_(
     lang: Lang = "en",
 ) -> None:
     """What is known, with sources and what is unconfirmed."""
-    i18n.use(lang)
     from planner import listing
 
     rows = listing.rows(what)
@@ -255,9 +265,8 @@ def report(
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The capacity report of a case, as PDF or HTML, with the case attached."""
-    i18n.use(lang)
     if pdf is None and html is None:
-        raise BadInput(Problem("report", "no file to write was named.", "--pdf plan.pdf"))
+        raise BadInput(Problem("report", Phrase("problem.no-output"), "--pdf plan.pdf"))
     made = cases.case(
         raw_case(
             case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
@@ -285,12 +294,13 @@ def _write(path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise BadInput(Problem("report", f"{path}: {error.strerror or error}.")) from None
+        raise BadInput(Problem("report", phrase("problem.file", path=path, because=system(error)))) from None
 
 
 def main(arguments: list[str] | None = None) -> None:
     """The program `planner`: runs a command and ends with its exit status; a wrong input is told, never traced back."""
     given = sys.argv[1:] if arguments is None else arguments
+    i18n.use(_stated(given))
     try:
         status = app(args=given, standalone_mode=False)
     except MissingDependency as error:
@@ -304,10 +314,54 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if type(error).__module__.split(".")[0] not in ("click", "typer"):
             raise
-        message = error.format_message() if hasattr(error, "format_message") else str(error)
-        _tell(BadInput(Problem("command line", message, "planner --help")), given, WRONG_INPUT)
+        _tell(BadInput(_unread(error)), given, WRONG_INPUT)
     else:
         sys.exit(status if isinstance(status, int) else ANSWERED)
+
+
+def _stated(given: list[str]) -> str:
+    """The language that the words of a command line state, for what is wrong with those words themselves."""
+    words = " ".join(given).replace("--lang=", "--lang ").split()
+    return next((after for word, after in itertools.pairwise(words) if word == "--lang"), i18n.DEFAULT)
+
+
+def _unread(error: Any) -> Problem:
+    """What is wrong with a command line, from what the library that reads it says."""
+    said = error.format_message() if hasattr(error, "format_message") else str(error)
+    name = getattr(error, "option_name", None) or "/".join(getattr(getattr(error, "param", None), "opts", ()))
+    what, near = _what(type(error).__name__, name, getattr(error, "param", None), said)
+    near = next(iter(getattr(error, "possibilities", None) or ()), near)
+    return Problem(t("command.line"), what, near)
+
+
+def _what(kind: str, name: str, param: Any, said: str) -> tuple[Said, str]:
+    """An error of that kind in our words, and what helps."""
+    usage = "planner --help"
+    match kind:
+        case "NoSuchOption":
+            return phrase("problem.command.no-option", name=name), usage
+        case "MissingParameter":
+            return phrase("problem.command.missing", name=name), usage
+        case "BadOptionUsage":
+            return phrase("problem.command.no-value", name=name), usage
+        case "BadParameter":
+            return phrase("problem.command.value", name=name, needed=_needed(param)), usage
+    inside = re.sub(r"^.*?['(](?!s\))|[')]\.?$", "", said)
+    if said.startswith("No such command"):
+        commands = [one.name or str(getattr(one.callback, "__name__", "")) for one in app.registered_commands]
+        return phrase("problem.command.no-command", name=inside), nearest(inside, commands) or usage
+    if said.startswith("Got unexpected"):
+        return phrase("problem.command.extra", names=inside), usage
+    return said, usage
+
+
+def _needed(option: Any) -> Phrase:
+    """What an option takes."""
+    low, high = getattr(option, "min", None), getattr(option, "max", None)
+    kind = getattr(getattr(option, "type_descriptor", None), "annotation", int)
+    if low is not None and high is not None:
+        return phrase("needed.between", low=low, high=high)
+    return Phrase("needed.integer" if kind is int else "needed.text")
 
 
 def _tell(error: PlannerError, given: list[str], status: int) -> None:

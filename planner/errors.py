@@ -13,6 +13,8 @@ An impossible plan is not an error: it is an answer (see planner.rules).
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -43,8 +45,9 @@ class Problem:
         return said(self.near)
 
     def __str__(self) -> str:
-        hint = f" {t('problem.nearest', nearest=self.nearest)}" if self.nearest else ""
-        return f"{self.field}: {self.problem}{hint}"
+        if not self.nearest:
+            return t("problem.line", field=self.field, problem=self.problem)
+        return t("problem.line-nearest", field=self.field, problem=self.problem, nearest=self.nearest)
 
     def to_dict(self) -> dict[str, str | None]:
         return {"field": self.field, "problem": self.problem, "nearest": self.nearest}
@@ -55,7 +58,10 @@ class PlannerError(Exception):
 
     def __init__(self, problems: Iterable[Problem] | Problem):
         self.problems = (problems,) if isinstance(problems, Problem) else tuple(problems)
-        super().__init__("\n".join(str(p) for p in self.problems))
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(p) for p in self.problems)
 
 
 class UnreadableFigure(PlannerError):
@@ -94,6 +100,23 @@ def unknown(field: str, word: str, choices: Iterable[str]) -> UnknownPreset:
     close = nearest(word, known)
     listed = close or ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
     return UnknownPreset(Problem(field, phrase("problem.unknown", word=repr(word)), listed))
+
+
+def unread(error: ValueError) -> Said:
+    """Why a text could not be read as JSON or TOML; in words of ours but for what a TOML parser says."""
+    match error:
+        case json.JSONDecodeError():
+            return phrase("parse.at", error=json_error(error), line=error.lineno, column=error.colno)
+        case UnicodeDecodeError():
+            return Phrase("parse.unicode")
+    return phrase("parse.toml", message=error) if "(at " in str(error) else Phrase("parse.digits")
+
+
+def json_error(error: json.JSONDecodeError) -> Said:
+    """What is wrong with a JSON text; the parser's own words where we have none."""
+    words = error.msg.lower().replace("','", "comma").replace("':'", "colon")
+    key = "json." + re.sub(r"[^a-z]+", "-", words).strip("-")
+    return Phrase(key) if has(key) else error.msg
 
 
 def system(error: OSError) -> Said:

@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from planner import terms
+from planner.i18n import t
 from planner.quantity import FORMULAS, Formula, Like, Quantity, value_of
 
 _OPERATORS: dict[type[ast.AST], tuple[str, int]] = {
@@ -112,8 +114,8 @@ def _latex_call(name: str, inside: list[str]) -> str:
     match name:
         case "where":
             return (
-                rf"\begin{{cases}}{inside[1]} & \text{{if }} {inside[0]}\\"
-                rf"{inside[2]} & \text{{else}}\end{{cases}}"
+                rf"\begin{{cases}}{inside[1]} & \text{{{t('explain.if')} }} {inside[0]}\\"
+                rf"{inside[2]} & \text{{{t('explain.else')}}}\end{{cases}}"
             )
         case "ceil":
             return rf"\left\lceil {inside[0]} \right\rceil"
@@ -138,12 +140,14 @@ def figure(value: Any) -> str:
 
 def line(quantity: Quantity) -> str:
     """One quantity on one line: value, unit, formula, numbers, source or reason."""
-    head = f"{quantity.name} = {figure(quantity.value)} {quantity.unit}"
+    words = terms.beside(quantity.name)
+    shown = f"{quantity.name} ({words})" if words else quantity.name
+    head = f"{shown} = {figure(quantity.value)} {quantity.unit}"
     made = quantity.formula
     if isinstance(made, Formula):
         head += f" ⟵ {made.name} = {expression(made, quantity.inputs)}"
     elif made:
-        head += f" ⟵ {made} of {len(quantity.inputs)}"
+        head += f" ⟵ {t(f'explain.{made}', count=len(quantity.inputs))}"
     tail = [f"[{quantity.source}]"] if quantity.source else []
     tail += [f"({quantity.because})"] if quantity.because else []
     return " ".join([head, *tail])
@@ -165,10 +169,11 @@ def _lines(quantity: Quantity, depth: int, indent: int, seen: set[int]) -> Itera
 
 
 def tree(quantity: Quantity, depth: int = 20) -> dict[str, Any]:
-    """The chain as plain data: name, value, unit, formula, expression, source, because, inputs."""
+    """The chain as plain data: name, label for people, value, unit, formula, expression, source, because, inputs."""
     made = quantity.formula
     return {
         "name": quantity.name,
+        "label": terms.beside(quantity.name),
         "value": _plain(quantity.value),
         "unit": quantity.unit,
         "formula": made.name if isinstance(made, Formula) else made,

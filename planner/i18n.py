@@ -32,7 +32,7 @@ def languages() -> tuple[str, ...]:
 
 
 def canonical(language: str) -> str | None:
-    """The name of a language's table for what someone wrote (zh-CN, zh_CN, cn), or None where there is no such table."""
+    """The name of a language's table for what someone wrote (zh-CN, zh_CN, cn), or None."""
     first = language.strip().lower().replace("_", "-").partition("-")[0]
     found = _ALSO.get(first, first)
     return found if found in languages() else None

@@ -80,7 +80,7 @@ def recipes() -> list[dict[str, Any]]:
     return [
         {
             "id": s.id,
-            "title": s.title,
+            "title": s.label,
             "data_parallel": s.data_parallel,
             "zero": s.zero,
             "precision": s.precision,

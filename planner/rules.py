@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from planner.formulas import overheads as O
-from planner.i18n import t
+from planner.i18n import Phrase, Said, phrase
 from planner.quantity import value_of
 from planner.spec.case import Case
 
@@ -25,8 +25,8 @@ class Violation:
 
     rule: str
     field: str
-    because: str
-    nearest: str | None
+    because: Said
+    nearest: Said | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class Rule:
     field: str
     holds: Callable[[Case], Any]
     values: Callable[[Case], dict[str, Any]]
-    nearest: Callable[[Case], str | None]
+    nearest: Callable[[Case], Said | None]
 
-    def because(self, case: Case) -> str:
-        """Why this case breaks it, in the language in use."""
-        return t(f"rule.{self.name}", **self.values(case))
+    def because(self, case: Case) -> Phrase:
+        """Why this case breaks it."""
+        return phrase(f"rule.{self.name}", **self.values(case))
 
 
 def violations(case: Case) -> list[Violation]:
@@ -73,13 +73,19 @@ def _world(case: Case) -> Any:
     )
 
 
-def _nearest_world(case: Case) -> str:
+def _nearest_world(case: Case) -> Said:
     p, gpus = case.plan, int(case.cluster.gpus)
     inside = int(p.tp) * int(p.cp) * int(p.pp)
     if gpus % inside == 0:
         axis = "dp_shard" if p.data_parallel in ("fsdp2", "zero") else "dp_replicate"
         return f"{axis} = {gpus // inside}"
-    return f"tp x pp = {divisor_near(gpus, inside)}, or cluster.gpus = {max(1, round(gpus / inside)) * inside}"
+    enough = max(1, round(gpus / inside)) * inside
+    return _or(f"tp x pp = {divisor_near(gpus, inside)}", f"cluster.gpus = {enough}")
+
+
+def _or(one: Said, other: str) -> Phrase:
+    """Either of two changes."""
+    return phrase("near.either", one=one, other=other)
 
 
 def _every(case: Case, test: Callable[[Any], Any]) -> Any:
@@ -164,14 +170,14 @@ RULES: tuple[Rule, ...] = (
         "plan.zero",
         lambda c: np.logical_or(c.plan.data_parallel != "fsdp2", np.equal(c.plan.zero, 3)),
         lambda c: {"zero": c.plan.zero},
-        lambda c: "3, or data_parallel = zero",
+        lambda c: _or("3", "data_parallel = zero"),
     ),
     Rule(
         "ddp-stage",
         "plan.zero",
         lambda c: np.logical_or(c.plan.data_parallel not in ("ddp", "none"), np.equal(c.plan.zero, 0)),
         lambda c: {"kind": c.plan.data_parallel, "zero": c.plan.zero},
-        lambda c: "0, or data_parallel = zero",
+        lambda c: _or("0", "data_parallel = zero"),
     ),
     Rule(
         "replicas",
@@ -188,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         "plan.dp_shard",
         lambda c: np.logical_or(c.plan.data_parallel != "ddp", np.equal(c.plan.dp_shard, 1)),
         lambda c: {},
-        lambda c: "dp_replicate instead, or data_parallel = fsdp2",
+        lambda c: _or(phrase("near.instead", field="dp_replicate"), "data_parallel = fsdp2"),
     ),
     Rule(
         "zero-pipeline",

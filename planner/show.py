@@ -57,7 +57,7 @@ def fit(found: Estimate) -> None:
     _host(found)
     out.print(t("show.time_open"))
     for warning in found.warnings:
-        out.print(escape(f"! {warning.code}: {warning.because} {warning.remedy}"), style="yellow")
+        out.print(escape(t("show.warning", code=warning.code, because=warning.because, remedy=warning.remedy)), style="yellow")
     if found.verdict != "fits":
         _remedies(found)
     out.print(escape(t("show.assumed", assumed="; ".join(case.assumed))), style="dim")
@@ -158,7 +158,7 @@ def catalog(what: str, rows: list[dict[str, Any]]) -> None:
     """The answer of `catalog`."""
     hidden = {"sources", "source", "notes", "aliases"}
     columns = [c for c in rows[0] if c not in hidden]
-    table = Table(*columns, box=None)
+    table = Table(*(t(f"catalog.{c}") for c in columns), box=None)
     for row in rows:
         table.add_row(*(escape(_cell(row[c])) for c in columns))
     out.print(table)
@@ -175,7 +175,7 @@ def _cell(value: Any) -> str:
 def written(files: list[str]) -> None:
     """What `report` wrote."""
     for file in files:
-        out.print(escape(file))
+        out.print(escape(t("show.written", file=file)))
 
 
 def problems(error: PlannerError) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from planner.i18n import DEFAULT
+from planner.i18n import DEFAULT, current
 
 FOLDER = Path(__file__).parent / "glossary"
 
@@ -52,6 +52,15 @@ def _term(name: str, row: dict[str, Any]) -> Term:
 def term(name: str) -> Term:
     """The row of that name; of "weights (2)" the row of weights. Raises KeyError where there is none."""
     return terms()[name.split(" (")[0]]
+
+
+def beside(name: str) -> str:
+    """What the reader in use calls it, for a place beside the name itself; nothing where that says no more."""
+    try:
+        words = label(term(name).name, current())
+    except KeyError:
+        return ""
+    return "" if words.lower() == name.split(" (")[0].replace("_", " ").lower() else words
 
 
 def label(name: str, language: str = DEFAULT) -> str:

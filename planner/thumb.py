@@ -15,6 +15,7 @@ from typing import Any
 from planner import article, cases, explain, i18n, paths
 from planner.article import AUTOCAST, BATCH, COMPOSED, DEEPSPEED, EAGER, FP32, FUSED, LAYERS, PARAMS, SEQ_LEN, WIDTH
 from planner.formulas import thumb as F
+from planner.i18n import Phrase
 from planner.layers.model import parameters
 from planner.quantity import Formula, Like, Quantity, given, value_of
 from planner.search.largest import HIDDEN, Largest, largest
@@ -105,7 +106,7 @@ def _given(value: Like, unit: str, name: str) -> Quantity:
 
 
 def _stated(value: float, name: str) -> Quantity:
-    return given(value, "B", name, source=article.SOURCE, because="stated without a formula")
+    return given(value, "B", name, source=article.SOURCE, because=Phrase("because.stated"))
 
 
 def param_bytes(weight: int, gradient: int, moments: int) -> Quantity:
@@ -157,7 +158,7 @@ def _capacity(hardware: Cluster, cluster: Mapping[str, Any], by_family: Mapping[
 def _solved(one: Largest) -> Quantity:
     """Parameters of the largest model of a family; 0 where there is none."""
     if one.case is None:
-        return given(0.0, "param", "parameters", because=one.binding)
+        return given(0.0, "param", "parameters", because=one.limits[0])
     return parameters(one.case.model)
 
 
@@ -174,7 +175,7 @@ def _unsharded(cluster: Mapping[str, Any], card: Accelerator) -> Quantity:
         deepest = largest_true(functools.partial(_trains, raw, hidden), 8, 4096)
         if deepest * 512 >= hidden or (hidden == HIDDEN[-1] and deepest):
             return parameters(presets.shape(hidden, deepest))
-    return given(0.0, "param", "parameters", because="not even one layer fits")
+    return given(0.0, "param", "parameters", because=Phrase("because.no-layer"))
 
 
 def _trains(raw: Mapping[str, Any], hidden: int, layers: int) -> bool:
@@ -190,7 +191,7 @@ def _activations() -> list[Rule]:
     act_width = _given(2, "B/element", "act_width")
     layer = F.thumb_layer(batch=batch, seq_len=seq_len, hidden=hidden, act_width=act_width)
     every = F.thumb_layers(layer_bytes=layer, layers=layers)
-    bare = given(1, "B*head/score/layer", "score_width", source=article.SOURCE, because="elements taken as bytes")
+    bare = given(1, "B*head/score/layer", "score_width", source=article.SOURCE, because=Phrase("because.elements"))
     scores = F.thumb_attention(batch=batch, seq_len=seq_len, layers=layers, score_width=bare)
     stacks = {"composed": COMPOSED, "autocast": AUTOCAST}
     one, all_ = article.one_layer, article.all_layers
@@ -265,7 +266,7 @@ def batch_law(case: Case) -> BatchLaw:
         rule = F.thumb_max_batch(card_memory=card.memory_nominal, fixed_bytes=fixed, per_sample=slope)
     found = micro_batch(case)
     phases = {e.memory.peak_phase for e in (one, two, found.estimate)}
-    answer = given(found.value, "sequence", "micro_batch", because=found.binding)
+    answer = given(found.value, "sequence", "micro_batch", because=found.limit)
     return BatchLaw(case, fixed, slope, rule, answer, len(phases) == 1)
 
 

@@ -10,6 +10,7 @@ import math
 import re
 
 from planner.errors import Problem, UnreadableFigure
+from planner.i18n import phrase
 
 KIB, MIB, GIB, TIB = 2.0**10, 2.0**20, 2.0**30, 2.0**40
 HOUR = 3600.0
@@ -38,13 +39,13 @@ def parse(text: str, si: str, field: str = "figure") -> float:
     found = _FIGURE.match(str(text))
     known = [u for u, (_, base) in UNITS.items() if base == si]
     if not found:
-        raise UnreadableFigure(Problem(field, f"{text!r} is not a figure with a unit.", f"1 {known[0]}"))
+        raise UnreadableFigure(Problem(field, phrase("problem.figure", text=repr(text)), f"1 {known[0]}"))
     number, unit = found.groups()
     if unit not in UNITS or UNITS[unit][1] != si:
-        raise UnreadableFigure(Problem(field, f"{text!r}: expected a unit of {si}.", ", ".join(known)))
+        raise UnreadableFigure(Problem(field, phrase("problem.unit", text=repr(text), unit=si), ", ".join(known)))
     value = float(number.replace("_", "").replace(",", "")) * UNITS[unit][0]
     if not math.isfinite(value):
-        raise UnreadableFigure(Problem(field, f"{text!r} is not a finite number."))
+        raise UnreadableFigure(Problem(field, phrase("problem.infinite", text=repr(text))))
     return value
 
 

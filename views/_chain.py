@@ -64,7 +64,7 @@ def rows(tree: dict[str, Any], indent: str = "") -> Iterator[dict[str, str]]:
     yield {
         "quantity": indent + str(tree["name"]),
         "value": shown(tree["value"], tree["unit"]),
-        "formula": tree.get("expression") or (t(f"app.chain.{made}", parts=len(tree["inputs"])) if made else ""),
+        "formula": tree.get("expression") or (t(f"app.chain.{made}_row") if made else ""),
         "numbers": tree.get("with_numbers") or "",
         "source": tree.get("source") or "",
         "because": tree.get("because") or "",
@@ -79,7 +79,7 @@ def shown(value: Any, unit: str | None) -> str:
         return f"{len(value)} × {unit}"
     if unit == "B" and abs(value) >= 1e6:
         return f"{gib(value):,.3f} GiB"
-    return explain.figure(value) + ("" if unit in (None, "1") else f" {unit}")
+    return explain.figure(value) if unit in (None, "1") else f"{explain.figure(value)} {unit}"
 
 
 def roots(found: Estimate) -> dict[str, Quantity]:

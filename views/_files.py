@@ -10,7 +10,7 @@ import streamlit as st
 
 import planner
 from planner import cases
-from planner.errors import BadInput, PlannerError, Problem
+from planner.errors import PlannerError, Problem
 from planner.i18n import t
 from views import _fields, _models
 from views._text import plain, problem_list, speak
@@ -123,5 +123,3 @@ def saved(case: planner.Case) -> str:
     tree["model"] = _models.for_file(tree.get("model"))
     return json.dumps(tree, ensure_ascii=False, indent=2)
 
-
-__all__ = ["CASE_FILE", "BadInput", "fetch", "fill", "opened", "refuse", "saved", "show_refused", "uploader_key"]

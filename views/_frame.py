@@ -37,7 +37,7 @@ STYLE = """<style>
 
 def dress(title: str) -> None:
     """Title, icon, logo and style of a page. All of it is on this machine: nothing is fetched for it."""
-    icon, logo = paths.assets() / "icon.png", paths.assets() / "logo.svg"
+    icon, logo = paths.assets().joinpath("icon.png"), paths.assets().joinpath("logo.svg")
     st.set_page_config(title, str(icon) if icon.is_file() else _ICON, "wide", 352)
     st.logo(str(logo) if logo.is_file() else _LOGO)
     st.html(STYLE)

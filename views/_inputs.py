@@ -111,11 +111,10 @@ def _asked(values: dict[str, Any]) -> Asked:
 
 
 def _assumed(case: Case) -> dict[str, str]:
-    """What the planner has for each field, by field: of the case, or as assumed ("recipe.seq_len: 4096 (...)")."""
+    """What the planner has for each field, by field: of the case, or as it was filled in."""
     whole = {"recipe": answers.recipe(case), "plan": answers.plan(case)}
     found = {name: _word(value) for name, value in _fields.leaves(whole) if not isinstance(value, list)}
-    split = [line.partition(": ") for line in case.assumed]
-    return found | {name.removesuffix(".preset"): rest.partition(" (")[0] for name, _, rest in split}
+    return found | {one.field.removesuffix(".preset"): str(one.value) for one in case.filled}
 
 
 def _word(value: Any) -> str:

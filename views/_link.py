@@ -54,7 +54,7 @@ def _check(name: str, values: list[str], problems: list[Problem]) -> None:
     found: list[Problem] = []
     taken = _taken(name, values, found)
     if found:
-        problems += found
+        problems.extend(found)
         del st.query_params[name]
     elif taken != values:
         st.query_params[name] = taken
@@ -81,7 +81,7 @@ def _named(name: str, word: str, problems: list[Problem]) -> str:
     try:
         return _NAMES[name](word[:200])
     except PlannerError as error:
-        problems += error.problems
+        problems.extend(error.problems)
         return word
 
 

@@ -20,6 +20,7 @@ from views._downloads import downloads
 from views._text import plain, problem_list
 
 MOST_REMEDIES = 6
+TABS = ("parts", "chain", "assumed", "open")
 
 
 def page() -> None:
@@ -125,15 +126,24 @@ def notes(found: Estimate) -> None:
 
 def details(found: Estimate, fit: dict[str, Any], rows: pd.DataFrame) -> None:
     """The table, the chain behind each number, what was assumed, and what is open."""
-    parts, chain, assumed, open_ = st.tabs([t(f"app.tab.{name}") for name in ("parts", "chain", "assumed", "open")])
-    with parts:
-        _parts(fit, rows)
-    with chain:
-        _chain.show(found)
-    with assumed:
-        st.markdown("\n".join(f"- {plain(line)}" for line in found.case.assumed))
-    with open_:
-        st.markdown(t("app.fit.open"))
+    tabs = st.tabs([t(f"app.tab.{name}") for name in TABS], key="details", on_change="rerun")
+    for name, tab in zip(TABS, tabs, strict=True):
+        if tab.open:
+            with tab:
+                _detail(name, found, fit, rows)
+
+
+def _detail(name: str, found: Estimate, fit: dict[str, Any], rows: pd.DataFrame) -> None:
+    """What stands in a tab; it is made only while that tab is open."""
+    match name:
+        case "parts":
+            _parts(fit, rows)
+        case "chain":
+            _chain.show(found)
+        case "assumed":
+            st.markdown("\n".join(f"- {plain(line)}" for line in found.case.assumed))
+        case "open":
+            st.markdown(t("app.fit.open"))
 
 
 def _parts(fit: dict[str, Any], rows: pd.DataFrame) -> None:

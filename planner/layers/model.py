@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from planner.formulas import parameters as P
+from planner.i18n import Phrase
 from planner.layers import block
 from planner.layers import norm as N
 from planner.layers.ops import Weight
@@ -18,7 +19,7 @@ def count(name: str, weights: Iterable[Weight], tp: Like = 1) -> Quantity:
     for w in weights:
         params = P.weight_params(called=w.name, rows=w.rows, cols=w.cols, copies=w.copies)
         parts.append(P.local_params(called=w.name, params=params, tp=tp) if w.split else params)
-    return total(name, parts) if parts else given(0.0, "param", name, because="none in this model")
+    return total(name, parts) if parts else given(0.0, "param", name, because=Phrase("because.none-in-model"))
 
 
 def embedding(model: Model, vocab: Like) -> tuple[Weight, ...]:

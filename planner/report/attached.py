@@ -9,6 +9,7 @@ from typing import Any
 
 from planner import cases
 from planner.errors import BadInput, PlannerError, Problem
+from planner.i18n import Phrase, phrase
 from planner.spec.form import SCHEMA
 
 OPENING, CLOSING = '<script type="application/json" id="headroom-case">', "</script>"
@@ -46,7 +47,7 @@ def from_html(page: str) -> dict[str, Any]:
     inside, closing, _ = after.partition(CLOSING)
     tree = _case(inside) if opening and closing else None
     if tree is None:
-        raise BadInput(Problem("report", "holds no case: it is no HTML report of Headroom."))
+        raise BadInput(Problem("report", Phrase("problem.report.no-html")))
     return tree
 
 
@@ -66,16 +67,17 @@ def from_pdf(data: bytes) -> dict[str, Any]:
     """
     _bounded(len(data))
     if not data.startswith(b"%PDF-"):
-        raise BadInput(Problem("report", "is no PDF file."))
+        raise BadInput(Problem("report", Phrase("problem.report.not-pdf")))
     for stream in _attachments(data):
         if (tree := _case(stream)) is not None:
             return tree
-    raise BadInput(Problem("report", "holds no case: it is no PDF report of Headroom, or other software rewrote it."))
+    raise BadInput(Problem("report", Phrase("problem.report.no-pdf")))
 
 
 def _bounded(size: int) -> None:
     if size > MOST_REPORT_BYTES:
-        raise BadInput(Problem("report", f"{size} bytes are more than a report has.", f"{MOST_REPORT_BYTES} bytes"))
+        large = phrase("problem.report.large", bytes=size)
+        raise BadInput(Problem("report", large, phrase("near.bytes", most=MOST_REPORT_BYTES)))
 
 
 def _attachments(data: bytes) -> Iterator[bytes]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from planner import explain
+from planner import explain, terms
 from planner.i18n import t
 from planner.quantity import Formula, Quantity, binding, value_of
 from planner.report import words
@@ -111,7 +111,8 @@ def _step(quantity: Quantity, number: dict[str, int]) -> Step:
         formula, numbers = t(f"report.chain.{_SUMS[made]}", count=len(quantity.inputs), parts=_parts(quantity)), ""
     else:
         formula, numbers = t("report.chain.fact"), quantity.because or ""
-    return Step(quantity.name, formula, numbers, words.value(quantity), tuple(number[k] for k in keys if k in number))
+    cited = tuple(number[k] for k in keys if k in number)
+    return Step(quantity.name, formula, numbers, words.value(quantity), cited, terms.beside(quantity.name))
 
 
 _SUMS = {"total": "sum", "largest": "largest"}

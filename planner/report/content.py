@@ -66,7 +66,7 @@ def _setting(fit: dict[str, Any]) -> str:
         spread.append(t("report.plan.offload"))
     return t(
         "report.setting", framework=recipe["framework"], precision=recipe["precision"]["preset"],
-        optimizer=recipe["optimizer"], plan=", ".join(spread), micro_batch=plan["micro_batch"],
+        optimizer=recipe["optimizer"], plan=t("join.list").join(spread), micro_batch=plan["micro_batch"],
         checkpointing=recipe["checkpointing"],
     )  # fmt: skip
 
@@ -83,7 +83,7 @@ def _answer(fit: dict[str, Any]) -> list[str]:
         host = {"needed": words.whole(fit["host_gib_per_node"]), "capacity": words.whole(fit["host_capacity_gib"])}
         said.append(t("report.answer.host", verdict=t(f"verdict.{fit['host_verdict']}"), **host))
     if fit["together"]:
-        titles = ", ".join(one["title"] for one in fit["together"])
+        titles = t("join.list").join(one["title"] for one in fit["together"])
         said.append(t("report.answer.together", changes=titles))
     return said
 
@@ -205,7 +205,7 @@ def _remedies(fit: dict[str, Any]) -> Section | None:
     )  # fmt: skip
     head = tuple(t(f"report.remedies.{c}") for c in ("change", "saved", "headroom", "verdict", "set"))
     if fit["together"]:
-        titles = ", ".join(one["title"] for one in fit["together"])
+        titles = t("join.list").join(one["title"] for one in fit["together"])
         last = t("report.answer.together", changes=titles)
     else:
         last = t("report.remedies.no_path")

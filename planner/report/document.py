@@ -54,13 +54,17 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One quantity of the chain: its formula with names, the same with numbers, its value, and its references."""
+    """One quantity of the chain: its formula with names, the same with numbers, its value, its references.
+
+    label   what people call it, where that says more than its name
+    """
 
     quantity: str
     formula: str
     numbers: str
     value: str
     sources: tuple[int, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from planner.quantity import Quantity
 from planner.report import attached, words
 from planner.report.document import Block, Listing, Points, Section, Table, Text
 from planner.spec.case import Case
+from planner.spec.catalog import UNCONFIRMED
 from planner.step.evaluate import Estimate
 
 
@@ -44,7 +45,7 @@ def _cluster(of: Case) -> dict[str, Any]:
 
 
 def _fields(name: str, tree: dict[str, Any], of: Case) -> Table:
-    stated, assumed, none = set(_stated(of.stated)), {a.split(":")[0] for a in of.assumed}, t("report.none")
+    stated, assumed, none = set(_stated(of.stated)), {a.field for a in of.filled}, t("report.none")
     rows = tuple(
         (field, words.plain(value, none), t(f"report.case.{_origin(f'{name}.{field}', stated, assumed)}"))
         for field, value in flat(tree)
@@ -76,7 +77,7 @@ def flat(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def assumptions(found: Estimate) -> Section:
     """What was filled in, what every answer assumes, and what the verdicts mean."""
-    filled = tuple((f"{field}:", reason.strip()) for field, _, reason in (a.partition(":") for a in found.case.assumed))
+    filled = tuple((f"{a.field}:", a.filled) for a in found.case.filled)
     said: tuple[tuple[str, str], ...] = filled or (("", t("report.assumptions.filled_none")),)
     general = tuple(("", t(f"report.assumptions.{k}")) for k in ("training", "balanced", "band", "derived"))
     verdicts = tuple(("", t(f"report.assumptions.{k}")) for k in ("fits", "edge", "oom"))
@@ -116,13 +117,12 @@ def hardware(found: Estimate) -> Section:
 
 
 def _fact(name: str, label: str, quantity: Quantity, used: str) -> tuple[str, ...]:
-    because = quantity.because
-    if because is None:
+    if quantity.reason is None:
         state = t("report.hardware.confirmed")
-    elif because == "unconfirmed":
+    elif quantity.reason == UNCONFIRMED:
         state = t("report.hardware.unconfirmed")
     else:
-        state = t("report.hardware.inferred", because=because)
+        state = t("report.hardware.inferred", because=quantity.because)
     return label, words.fact(name, quantity), t("report.yes" if name == used else "report.no"), state
 
 

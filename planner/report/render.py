@@ -14,6 +14,7 @@ from markupsafe import Markup
 from planner import i18n, paths
 from planner.charts import largest, memory, theme
 from planner.errors import MissingDependency, Problem
+from planner.i18n import phrase
 from planner.report import attached
 from planner.report.document import Picture, Report
 
@@ -80,6 +81,6 @@ def _weasyprint() -> tuple[Any, Any]:
         import weasyprint
         from weasyprint import urls
     except (ImportError, OSError) as error:
-        said = f"PDF needs WeasyPrint and the system's pango, which did not load ({str(error).splitlines()[0]})."
-        raise MissingDependency(Problem("report", said, PANGO)) from None
+        lacking = phrase("problem.report.pango", error=str(error).splitlines()[0])
+        raise MissingDependency(Problem("report", lacking, PANGO)) from None
     return weasyprint, urls

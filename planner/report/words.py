@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from planner import explain, units
+from planner.i18n import written
 from planner.quantity import Quantity, value_of
 
 MINUS = "−"
@@ -38,7 +39,7 @@ def sentence(text: str) -> str:
 
 def share(part: float, whole: float) -> str:
     """A part of a whole in percent."""
-    return f"{part / whole:.1%}" if whole else "–"
+    return written(part / whole, "percent") if whole else "–"
 
 
 def billions(count: float) -> str:
@@ -48,7 +49,7 @@ def billions(count: float) -> str:
 
 def count(value: Any) -> str:
     """A whole number with its thousands parted."""
-    return f"{int(value):,}"
+    return written(int(value), "number")
 
 
 def plain(value: Any, none: str) -> str:

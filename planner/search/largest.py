@@ -12,7 +12,7 @@ from typing import Any
 
 from planner import cases
 from planner.errors import BadInput
-from planner.i18n import has, t
+from planner.i18n import Said, has, t
 from planner.layers.model import parameters
 from planner.quantity import value_of
 from planner.search.limits import binding_of, fits, trains
@@ -53,7 +53,12 @@ class Largest:
     comfortable: float
     case: Case | None
     estimate: Estimate | None
-    binding: str
+    limits: tuple[Said, ...]
+
+    @property
+    def binding(self) -> str:
+        """What sets the limit, in words; where the plan is not legal, everything that is wrong with it."""
+        return " ".join(str(one) for one in self.limits)
 
     @property
     def title(self) -> str:
@@ -88,16 +93,16 @@ def _one(regime: Regime, cluster: Mapping[str, Any], machine: Cluster, stated: d
     try:
         at(presets.shape(HIDDEN[-1], 8))
     except BadInput as error:
-        return Largest(regime, 0.0, 0.0, None, None, " ".join(p.problem for p in error.problems))
+        return Largest(regime, 0.0, 0.0, None, None, tuple(p.what for p in error.problems))
     hidden = next((h for h in HIDDEN if _depth(at, h, trains) * 512 >= h), HIDDEN[-1])
     depth, sure = _depth(at, hidden, trains), _depth(at, hidden, fits)
     if not depth:
         found = evaluate(at(presets.shape(hidden, 1)))
-        return Largest(regime, 0.0, 0.0, None, None, binding_of(found))
+        return Largest(regime, 0.0, 0.0, None, None, (binding_of(found),))
     case = at(presets.shape(hidden, depth))
     beyond = evaluate(at(presets.shape(hidden, depth + 1)))
     certain = _params(at(presets.shape(hidden, sure)).model) if sure else 0.0
-    return Largest(regime, _params(case.model), certain, case, evaluate(case), binding_of(beyond))
+    return Largest(regime, _params(case.model), certain, case, evaluate(case), (binding_of(beyond),))
 
 
 #: what a GPU without bf16 trains in instead

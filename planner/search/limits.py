@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.i18n import t
+from planner.i18n import Phrase, phrase
 from planner.quantity import value_of
 from planner.search.solve import largest_true
 from planner.spec.case import Case
@@ -22,13 +22,18 @@ class Limit:
     value        the most the expected memory allows: within the card, perhaps on the edge
     comfortable  the most whose verdict is `fits`: the whole 90 % band is within the card
     estimate     at `value`; at 1 where nothing fits
-    binding      what sets the limit: the phase and the largest part at its peak, or host memory
+    limit        what sets the limit: the phase and the largest part at its peak, or host memory
     """
 
     value: int
     comfortable: int
     estimate: Estimate
-    binding: str
+    limit: Phrase
+
+    @property
+    def binding(self) -> str:
+        """What sets the limit, in words."""
+        return str(self.limit)
 
 
 def trains(case: Case) -> bool:
@@ -49,13 +54,13 @@ def fits(case: Case) -> bool:
     return found.verdict == "fits" and found.host.verdict in (None, "fits")
 
 
-def binding_of(found: Estimate) -> str:
-    """What limits an estimate, in words."""
+def binding_of(found: Estimate) -> Phrase:
+    """What limits an estimate."""
     if not host_holds(found):
-        return t("binding.host")
+        return Phrase("binding.host")
     parts = found.breakdown()
     biggest = max(parts, key=lambda k: float(value_of(parts[k])))
-    return t("binding.part", phase=t(f"phase.{found.memory.peak_phase}"), part=t(f"part.{biggest}"))
+    return phrase("binding.part", phase=Phrase(f"phase.{found.memory.peak_phase}"), part=Phrase(f"part.{biggest}"))
 
 
 def micro_batch(case: Case) -> Limit:

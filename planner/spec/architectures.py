@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from planner.i18n import Phrase, Said, phrase
 from planner.spec.model import Attention, LayerGroup, Mlp, Model, Norm
 
 #: a mixture that changes kind more often than this is gathered into one group of each kind
@@ -179,11 +180,12 @@ def mlp(c: Stack, act: str | None = None, **more: Any) -> Mlp:
     return Mlp(c.intermediate_size, activation=ACTIVATIONS[act or c.hidden_act], **more)  # type: ignore[arg-type]
 
 
-def stack(c: Stack, *groups: LayerGroup, dropout: float = 0.0, notes: tuple[str, ...] = ()) -> Model:
+def stack(c: Stack, *groups: LayerGroup, dropout: float = 0.0, remarks: tuple[Said, ...] = ()) -> Model:
     """A decoder with rotary positions around its layers; name and family are filled in by the reader."""
     return Model(
         name="", family="", hidden=c.hidden_size, groups=groups, vocab=c.vocab_size, tied=c.tie_word_embeddings,
-        max_positions=c.max_position_embeddings, dropout=dropout, attention_dropout=c.attention_dropout, notes=notes,
+        max_positions=c.max_position_embeddings, dropout=dropout, attention_dropout=c.attention_dropout,
+        remarks=remarks,
     )  # fmt: skip
 
 
@@ -227,7 +229,7 @@ def qwen3_moe(c: Qwen3Moe) -> Model:
     if len(runs) <= MAX_RUNS:
         return stack(c, *(LayerGroup(count, att, kind, RMS) for kind, count in runs))
     both = [LayerGroup(kinds.count(kind), att, kind, RMS) for kind in (dense, moe)]
-    return stack(c, *both, notes=("dense and expert layers alternate: read as one group of each",))
+    return stack(c, *both, remarks=(Phrase("model.alternating"),))
 
 
 def gemma(c: Gemma) -> Model:
@@ -238,8 +240,8 @@ def gemma2(c: Gemma2, qk_norm: Any = None) -> Model:
     capped = c.attn_logit_softcapping is not None
     att = biased(c, qk_norm=qk_norm, window=c.sliding_window, softcap=capped)
     cap = c.final_logit_softcapping
-    notes = () if cap is None else (f"the logits pass through a soft cap ({cap:g}), which this shape leaves out",)
-    return equal(c, att, mlp(c, c.hidden_activation), Norm("rms", "sandwich", "fp32"), notes=notes)
+    remarks = () if cap is None else (phrase("model.soft-cap", cap=f"{cap:g}"),)
+    return equal(c, att, mlp(c, c.hidden_activation), Norm("rms", "sandwich", "fp32"), remarks=remarks)
 
 
 def gemma3(c: Gemma3Text) -> Model:

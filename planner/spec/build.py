@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerError, Problem
+from planner.i18n import Phrase, phrase, t
 from planner.spec import catalog, presets
-from planner.spec.case import Case
+from planner.spec.case import Assumed, Case
 from planner.spec.fill import filled_plan, filled_recipe
 from planner.spec.form import SCHEMA, CaseForm, validated
 from planner.spec.hardware import Cluster
@@ -38,7 +39,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
     form, problems = validated(dict(raw))
     if form is None:
         raise BadInput(problems)
-    assumed: list[str] = []
+    assumed: list[Assumed] = []
     cluster = _cluster(form, problems, assumed)
     shape = model or _model(form, problems, assumed, files)
     chosen = _stack(form, problems, assumed)
@@ -58,9 +59,8 @@ def _known_schema(raw: Mapping[str, Any]) -> None:
         return
     head, _, version = str(said).rpartition("/")
     if head == SCHEMA.rpartition("/")[0] and version.isascii() and version.isdecimal() and int(version) > 1:
-        text = f"this file has format {said}, which a newer version of Headroom wrote; this one reads {SCHEMA}."
-        raise NewerFormat(Problem("schema", text, SCHEMA))
-    raise BadInput([Problem("schema", f"{said!r} is not a case file's format.", SCHEMA)])
+        raise NewerFormat(Problem("schema", phrase("problem.newer", format=said, ours=SCHEMA), SCHEMA))
+    raise BadInput([Problem("schema", phrase("problem.format", format=repr(said)), SCHEMA)])
 
 
 def _stated(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,11 +68,11 @@ def _stated(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in raw.items() if v is not None and k != "schema"}
 
 
-def _cluster(form: CaseForm, problems: list[Problem], assumed: list[str]) -> Cluster | None:
+def _cluster(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) -> Cluster | None:
     given = form.cluster
     try:
         if given is None or (given.gpu is None and given.node is None):
-            assumed.append("cluster: h100-sxm (the first question's GPU)")
+            assumed.append(Assumed("cluster", "h100-sxm", Phrase("assumed.cluster")))
             return catalog.cluster("h100-sxm", given.gpus if given else None, None, given.nodes if given else None)
         return catalog.cluster(given.gpu, given.gpus, given.node, given.nodes)
     except PlannerError as error:
@@ -80,18 +80,18 @@ def _cluster(form: CaseForm, problems: list[Problem], assumed: list[str]) -> Clu
         return None
 
 
-def _model(form: CaseForm, problems: list[Problem], assumed: list[str], files: bool) -> Model | None:
+def _model(form: CaseForm, problems: list[Problem], assumed: list[Assumed], files: bool) -> Model | None:
     given = form.model
     try:
         if given is None:
-            raise BadInput(Problem("model", "no model is named.", "llama-3-8b, a config.json or a size such as 40B"))
+            raise BadInput(Problem("model", Phrase("problem.no-model"), Phrase("near.model")))
         made = presets.model(given, files=files) if isinstance(given, str) else _from_dict(given, files)
     except MissingDependency:
         raise  # nothing in the input is wrong: this machine lacks something
     except PlannerError as error:
         problems.extend(error.problems)
         return None
-    assumed.extend(f"model: {note}" for note in made.notes)
+    assumed.extend(Assumed("model", note) for note in made.remarks)
     return made
 
 
@@ -105,14 +105,14 @@ def _from_dict(given: dict[str, Any], files: bool) -> Model:
     if not changes:
         return base
     if not base.config:
-        raise BadInput(Problem("model", f"{name!r} has no configuration whose fields could be changed.", "llama-3-8b"))
-    return read_config({**dict(base.config), **changes}, f"{base.name} changed")
+        raise BadInput(Problem("model", phrase("problem.no-config", name=repr(name)), "llama-3-8b"))
+    return read_config({**dict(base.config), **changes}, t("model.changed", name=base.name))
 
 
-def _stack(form: CaseForm, problems: list[Problem], assumed: list[str]) -> Stack:
+def _stack(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) -> Stack:
     named = form.recipe.framework if form.recipe else None
     if named is None:
-        assumed.append(f"recipe.framework: {DEFAULT_FRAMEWORK} (none was named)")
+        assumed.append(Assumed("recipe.framework", DEFAULT_FRAMEWORK, Phrase("assumed.unnamed")))
         return stack(DEFAULT_FRAMEWORK)
     try:
         return stack(named)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.i18n import Said, t
 from planner.spec.hardware import Cluster
 from planner.spec.model import Model
 from planner.spec.plan import Plan
@@ -13,10 +14,27 @@ from planner.spec.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)
+class Assumed:
+    """One thing that was left open: the field, what it was filled with, and why."""
+
+    field: str
+    value: Any
+    why: Said | None = None
+
+    @property
+    def filled(self) -> str:
+        """The value and the reason, in the language in use."""
+        return str(self.value) if self.why is None else t("assumed.filled", value=self.value, why=self.why)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.filled}"
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """One question in full.
 
-    assumed   what was open and how it was filled, in words
+    filled    what was open and how it was filled
     stated    the fields as the user gave them, which is what a case file keeps
     """
 
@@ -26,5 +44,10 @@ class Case:
     plan: Plan
     stack: Stack
     name: str = ""
-    assumed: tuple[str, ...] = ()
+    filled: tuple[Assumed, ...] = ()
     stated: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What was filled in, in words."""
+        return tuple(str(one) for one in self.filled)

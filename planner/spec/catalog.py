@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 from planner import errors, units
 from planner.errors import BadInput, PlannerError, Problem
 from planner.formulas import capacity
+from planner.i18n import Phrase, phrase
 from planner.quantity import Quantity, given
 from planner.spec.hardware import Accelerator, Cluster, Node, Price
 
 DATA = Path(__file__).resolve().parents[1] / "data"
-UNCONFIRMED = "unconfirmed"
+UNCONFIRMED = Phrase("because.unconfirmed")
 MOST_GPUS = 1_000_000
 GPUS_PER_NODE = 8  # of a data-centre server, where no node is named
 
@@ -52,7 +53,7 @@ def _record(folder: str, id: str) -> Record:
     """One file as read; raises BadInput with everything that is missing from it."""
     record = _read(DATA / folder / f"{id}.toml")
     if missing := [key for key in REQUIRED[folder] if not record.get(key)]:
-        raise BadInput(Problem(f"data/{folder}/{id}.toml: {key}", "is missing.") for key in missing)
+        raise BadInput(Problem(f"data/{folder}/{id}.toml: {key}", Phrase("problem.key-missing")) for key in missing)
     return record
 
 
@@ -111,8 +112,8 @@ def _usable(record: Record, nominal: Quantity, total: Quantity | None) -> Quanti
     stated = _figure(record, "memory_torch", "B", "memory_usable")
     if stated is not None:
         return stated
-    because = UNCONFIRMED if _doubtful(record, "memory_nominal") else "no torch total is known for this part"
-    size = given(units.gb(nominal.value), "GB", "nominal_gb", nominal.source, nominal.because)  # type: ignore[arg-type]
+    because = UNCONFIRMED if _doubtful(record, "memory_nominal") else Phrase("because.no-total")
+    size = given(units.gb(nominal.value), "GB", "nominal_gb", nominal.source, nominal.reason)  # type: ignore[arg-type]
     per_gb = _prior("per_nominal_gb", "B/GB")
     by_size = capacity.usable_memory("memory_usable", because, nominal_gb=size, per_gb=per_gb)
     if total is None:
@@ -239,9 +240,9 @@ def cluster(
     machine = _found(problems, _node, "nodes", node, "cluster.node")
     part = _found(problems, _accelerator, "hardware", gpu, "cluster.gpu")
     if gpu is None and node is None:
-        problems.append(Problem("cluster.gpu", "neither a GPU nor a node is named.", "h100-sxm"))
+        problems.append(Problem("cluster.gpu", Phrase("problem.no-gpu"), "h100-sxm"))
     if machine and part and part.id != machine.accelerator:
-        said = f"{part.id} is not what {machine.id} holds."
+        said = phrase("problem.other-gpu", gpu=part.id, node=machine.id)
         problems.append(Problem("cluster.gpu", said, machine.accelerator))
     counts = [_is_count(problems, "cluster.gpus", gpus), _is_count(problems, "cluster.nodes", nodes)]
     total = per_node = 0
@@ -272,11 +273,11 @@ def _is_count(problems: list[Problem], field: str, count: Any) -> bool:
     if count is None:
         return True
     if isinstance(count, bool) or not isinstance(count, int):
-        problems.append(Problem(field, f"{count!r} is not a whole number.", "8"))
+        problems.append(Problem(field, phrase("problem.not-whole", value=repr(count)), "8"))
     elif count < 1:
-        problems.append(Problem(field, f"{count} is less than 1.", "1"))
+        problems.append(Problem(field, phrase("problem.less-than-one", count=count), "1"))
     elif count > MOST_GPUS:
-        problems.append(Problem(field, f"{count} is more than {MOST_GPUS} GPUs.", str(MOST_GPUS)))
+        problems.append(Problem(field, phrase("problem.too-many-gpus", count=count, most=MOST_GPUS), str(MOST_GPUS)))
     else:
         return True
     return False
@@ -288,19 +289,18 @@ def _shape(problems: list[Problem], gpus: int | None, nodes: int | None, machine
     if gpus is None:
         gpus = 1 if machine is None and nodes is None else held * (nodes or 1)
         if gpus > MOST_GPUS:
-            said = f"{nodes} nodes of {held} GPUs are more than {MOST_GPUS}."
+            said = phrase("problem.too-many-nodes", nodes=nodes, held=held, most=MOST_GPUS)
             problems.append(Problem("cluster.nodes", said, str(MOST_GPUS // held)))
     if machine is None and nodes is not None:
         if gpus % nodes:
-            said = f"{gpus} GPUs do not spread evenly over {nodes} nodes."
+            said = phrase("problem.uneven-nodes", gpus=gpus, nodes=nodes)
             problems.append(Problem("cluster.gpus", said, str(_multiple(gpus, nodes))))
         return gpus, gpus // nodes
     if machine is not None and nodes is not None and gpus != held * nodes and not (nodes == 1 and gpus < held):
-        said = f"{gpus} contradicts {nodes} of {machine.id}, which holds {held}."
+        said = phrase("problem.contradicts", gpus=gpus, nodes=nodes, node=machine.id, held=held)
         problems.append(Problem("cluster.gpus", said, str(held * nodes)))
     elif gpus > held and gpus % held:
-        said = f"{gpus} GPUs do not fill whole nodes of {held}"
-        said += "." if machine else "; name a node, or say cluster.nodes, where a node holds another number."
+        said = phrase("problem.part-node" if machine else "problem.part-node-open", gpus=gpus, held=held)
         problems.append(Problem("cluster.gpus", said, str(_multiple(gpus, held))))
     return gpus, min(gpus, held)
 
@@ -317,7 +317,7 @@ def _reference_memory(id: str, per_node: int) -> Quantity | None:
     reference = _node(name) if name else None
     if reference is None or reference.host_memory is None or reference.count != per_node:
         return None
-    memory, because = reference.host_memory, f"as in {reference.id}, no node was named"
-    if memory.because:
-        because += f" ({memory.because})"
+    memory, because = reference.host_memory, phrase("because.as-in", node=reference.id)
+    if memory.reason:
+        because = phrase("because.as-in-but", node=reference.id, because=memory.reason)
     return given(memory.value, memory.unit, memory.name, memory.source, because)

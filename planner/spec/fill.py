@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.errors import Problem
+from planner.i18n import Phrase, Said, phrase
+from planner.spec.case import Assumed
 from planner.spec.form import CaseForm, PlanForm, PrecisionForm, RecipeForm, choose
 from planner.spec.hardware import Cluster
 from planner.spec.model import Model
@@ -27,25 +29,30 @@ PRESETS: dict[str, tuple[str, str, bool, str | None, str | None, str, str]] = {
 }
 
 
+def _of(stack: Stack) -> Phrase:
+    """What a stack does by itself."""
+    return phrase("assumed.default-of", of=stack.id)
+
+
 class Filler:
     """Reads one table of the form: a stated value through the spelling table, or a default noted as assumed."""
 
-    def __init__(self, prefix: str, form: Any, table: Spellings, problems: list[Problem], assumed: list[str]):
+    def __init__(self, prefix: str, form: Any, table: Spellings, problems: list[Problem], assumed: list[Assumed]):
         self.prefix, self.form, self.table, self.problems, self.assumed = prefix, form, table, problems, assumed
 
-    def number(self, name: str, default: Any, why: str) -> Any:
+    def number(self, name: str, default: Any, why: Said) -> Any:
         """A stated number, or the default."""
         value = getattr(self.form, name, None) if self.form is not None else None
         if value is None:
-            self.assumed.append(f"{self.prefix}{name}: {default} ({why})")
+            self.assumed.append(Assumed(f"{self.prefix}{name}", default, why))
             return default
         return value
 
-    def choice(self, name: str, default: str, why: str) -> str:
+    def choice(self, name: str, default: str, why: Said) -> str:
         """A stated name in its canonical spelling, or the default."""
         value = getattr(self.form, name, None) if self.form is not None else None
         if value is None:
-            self.assumed.append(f"{self.prefix}{name}: {default} ({why})")
+            self.assumed.append(Assumed(f"{self.prefix}{name}", default, why))
             return default
         field = f"{self.prefix}{name}"
         word = str(value).lower() if isinstance(value, bool) else str(value)
@@ -53,49 +60,54 @@ class Filler:
 
 
 def filled_recipe(
-    form: CaseForm, model: Model, stack: Stack, table: Spellings, problems: list[Problem], assumed: list[str]
+    form: CaseForm, model: Model, stack: Stack, table: Spellings, problems: list[Problem], assumed: list[Assumed]
 ) -> Recipe:
     """The recipe with every open field filled."""
     given = form.recipe or RecipeForm()
     fill = Filler("recipe.", given, table, problems, assumed)
     with_peft = given.peft is not None
-    task = fill.choice("task", (given.peft.method or "lora") if given.peft else "pretrain", "none was named")
+    task = fill.choice("task", (given.peft.method or "lora") if given.peft else "pretrain", Phrase("assumed.unnamed"))
     peft = _peft(given, task, table, problems, assumed) if task in ("lora", "qlora") or with_peft else None
     precision = _precision(given, stack, peft, table, problems, assumed)
-    checkpointing = fill.choice("checkpointing", "none", "the frameworks' default")
+    checkpointing = fill.choice("checkpointing", "none", Phrase("assumed.frameworks"))
     every = given.checkpointing_args.k if given.checkpointing_args and given.checkpointing_args.k else 1
     if checkpointing == "every-k" and every == 1:
-        assumed.append("recipe.checkpointing_args.k: 1 (every layer)")
-    loss = fill.choice("loss", stack.loss, f"default of {stack.id}")
+        assumed.append(Assumed("recipe.checkpointing_args.k", 1, Phrase("assumed.every-layer")))
+    loss = fill.choice("loss", stack.loss, _of(stack))
     chunked = loss.startswith("chunked")
     return Recipe(
         framework=stack.id,
         task=task,
-        seq_len=fill.number("seq_len", min(4096, model.max_positions), "4,096, or what the model is declared for"),
+        seq_len=fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len")),
         precision=precision,
-        optimizer=fill.choice("optimizer", "adamw", "the usual optimizer"),
-        optimizer_impl=fill.choice("optimizer_impl", stack.optimizer_impl, f"default of {stack.id}"),
+        optimizer=fill.choice("optimizer", "adamw", Phrase("assumed.optimizer")),
+        optimizer_impl=fill.choice("optimizer_impl", stack.optimizer_impl, _of(stack)),
         checkpointing=checkpointing,
         checkpoint_every=every if checkpointing == "every-k" else 1,
-        attention=fill.choice("attention", "sdpa", "torch's own choice of kernel"),
+        attention=fill.choice("attention", "sdpa", Phrase("assumed.attention")),
         loss=loss,
-        loss_chunks=fill.number("loss_chunks", 8, "torchtitan's default") if chunked else 1,
+        loss_chunks=fill.number("loss_chunks", 8, phrase("assumed.default-of", of="torchtitan")) if chunked else 1,
         global_batch=given.global_batch,
         tokens=given.tokens,
         dropout=given.dropout,
-        allocator=fill.choice("allocator", "native", "torch's default"),
+        allocator=fill.choice("allocator", "native", phrase("assumed.default-of", of="torch")),
         peft=peft,
     )
 
 
 def _precision(
-    given: RecipeForm, stack: Stack, peft: Peft | None, table: Spellings, problems: list[Problem], assumed: list[str]
+    given: RecipeForm,
+    stack: Stack,
+    peft: Peft | None,
+    table: Spellings,
+    problems: list[Problem],
+    assumed: list[Assumed],
 ) -> Precision:
     stated = given.precision if isinstance(given.precision, PrecisionForm) else PrecisionForm(preset=given.precision)
     default = "autocast-bf16" if peft else stack.precision
     fill = Filler("recipe.precision.", stated, {**table, "recipe.precision.preset": table.get("recipe.precision", {})},
                   problems, assumed)  # fmt: skip
-    preset = fill.choice("preset", default, f"default of {stack.id}")
+    preset = fill.choice("preset", default, _of(stack))
     params, compute, autocast, grads, reduce, master, state = PRESETS[preset]
     low = grads or stack.grads_16bit
     if peft:
@@ -114,29 +126,29 @@ def _precision(
     )
 
 
-def _peft(given: RecipeForm, task: str, table: Spellings, problems: list[Problem], assumed: list[str]) -> Peft:
+def _peft(given: RecipeForm, task: str, table: Spellings, problems: list[Problem], assumed: list[Assumed]) -> Peft:
     fill = Filler("recipe.peft.", given.peft, table, problems, assumed)
-    method = fill.choice("method", "qlora" if task == "qlora" else "lora", "from the task")
+    method = fill.choice("method", "qlora" if task == "qlora" else "lora", Phrase("assumed.from-task"))
     packed = "qlora" in (task, method)
     return Peft(
         method=method,
-        rank=fill.number("rank", 16, "a usual rank"),
+        rank=fill.number("rank", 16, Phrase("assumed.rank")),
         targets=_targets(given, table, problems, assumed),
-        base_dtype=fill.choice("base_dtype", "nf4-dq" if packed else "bf16", "usual for the method"),
-        adapter_dtype=fill.choice("adapter_dtype", "fp32", "PEFT's default"),
+        base_dtype=fill.choice("base_dtype", "nf4-dq" if packed else "bf16", Phrase("assumed.method")),
+        adapter_dtype=fill.choice("adapter_dtype", "fp32", phrase("assumed.default-of", of="PEFT")),
     )
 
 
-def _targets(given: RecipeForm, table: Spellings, problems: list[Problem], assumed: list[str]) -> tuple[str, ...]:
+def _targets(given: RecipeForm, table: Spellings, problems: list[Problem], assumed: list[Assumed]) -> tuple[str, ...]:
     stated = given.peft.targets if given.peft else None
     if stated is None:
-        assumed.append("recipe.peft.targets: all-linear (every projection of a layer)")
+        assumed.append(Assumed("recipe.peft.targets", "all-linear", Phrase("assumed.targets")))
         return PEFT_TARGETS
     words = stated.split(",") if isinstance(stated, str) else stated
     field = "recipe.peft.targets"
     named = [choose(field, str(w), table.get(field, {}), problems) for w in words]
     if not words:
-        problems.append(Problem(field, "is empty: nothing would train.", "all-linear"))
+        problems.append(Problem(field, Phrase("problem.no-targets"), "all-linear"))
     groups = {"all-linear": PEFT_TARGETS, "attention": ("q", "k", "v", "o")}
     return tuple(dict.fromkeys(t for n in named if n for t in groups.get(n, (n,))))
 
@@ -148,7 +160,7 @@ def filled_plan(
     table: Spellings,
     recipe: Recipe,
     problems: list[Problem],
-    assumed: list[str],
+    assumed: list[Assumed],
 ) -> Plan:
     """The plan with every open field filled; the world is filled with data parallelism."""
     given = form.plan or PlanForm()
@@ -158,7 +170,7 @@ def filled_plan(
     inside = tp * pp * cp
     kind, zero = _data_parallel(given, fill, stack, gpus // inside if gpus % inside == 0 else 1)
     replicate, shard = _ways(given, kind, zero, gpus, inside, assumed)
-    micro = fill.number("micro_batch", 1, "one sequence")
+    micro = fill.number("micro_batch", 1, Phrase("assumed.one-sequence"))
     offload = Filler("plan.offload.", given.offload, table, problems, [])
     params = offload.choice("params", "none", "")
     states = offload.choice("optimizer", "cpu" if params == "cpu" else "none", "")
@@ -172,7 +184,7 @@ def filled_plan(
         cp=cp,
         pp=pp,
         ep=given.ep or 1,
-        schedule=(fill if pp > 1 or given.schedule else quiet).choice("schedule", "1f1b", "the common schedule"),
+        schedule=(fill if pp > 1 or given.schedule else quiet).choice("schedule", "1f1b", Phrase("assumed.schedule")),
         reshard_after_forward=given.reshard_after_forward if given.reshard_after_forward is not None else pp == 1,
         micro_batch=micro,
         accumulation=_accumulation(recipe, replicate * shard, micro, pp, problems, assumed),
@@ -189,53 +201,48 @@ def _data_parallel(given: PlanForm, fill: Filler, stack: Stack, ranks: int) -> t
             kind = "zero"
         return kind, given.zero
     default = stack.data_parallel if wanted > 1 else "none"
-    kind = fill.choice("data_parallel", default, f"default of {stack.id}" if wanted > 1 else "one replica")
+    kind = fill.choice("data_parallel", default, _of(stack) if wanted > 1 else Phrase("assumed.one-replica"))
     if kind in ("none", "ddp"):
         return kind, given.zero or 0
     if kind == "fsdp2":
         return kind, 3 if given.zero is None else given.zero
-    return kind, fill.number("zero", stack.zero if stack.data_parallel == "zero" else 3, f"default of {stack.id}")
+    return kind, fill.number("zero", stack.zero if stack.data_parallel == "zero" else 3, _of(stack))
 
 
-def _ways(given: PlanForm, kind: str, zero: int, gpus: int, inside: int, assumed: list[str]) -> tuple[int, int]:
+def _ways(given: PlanForm, kind: str, zero: int, gpus: int, inside: int, assumed: list[Assumed]) -> tuple[int, int]:
     """dp_replicate and dp_shard; what is open takes the ranks that are left."""
     sharding = kind == "fsdp2" or (kind == "zero" and zero > 0)
     left = gpus // inside if gpus % inside == 0 else 1
     replicate, shard = given.dp_replicate, given.dp_shard
     if sharding and shard is None:
         shard = left // replicate if replicate and left % replicate == 0 else (left if not replicate else 1)
-        assumed.append(f"plan.dp_shard: {shard} (fills the world)")
+        assumed.append(Assumed("plan.dp_shard", shard, Phrase("assumed.world")))
     if not sharding and replicate is None:
         replicate = left // shard if shard and left % shard == 0 else (left if not shard else 1)
-        assumed.append(f"plan.dp_replicate: {replicate} (fills the world)")
+        assumed.append(Assumed("plan.dp_replicate", replicate, Phrase("assumed.world")))
     return replicate or 1, shard or 1
 
 
-def _sequence_parallel(given: PlanForm, tp: int, stack: Stack, assumed: list[str]) -> bool:
+def _sequence_parallel(given: PlanForm, tp: int, stack: Stack, assumed: list[Assumed]) -> bool:
     if given.sequence_parallel is not None:
         return given.sequence_parallel
     if tp > 1:
-        assumed.append(f"plan.sequence_parallel: {stack.sequence_parallel} (default of {stack.id})")
+        assumed.append(Assumed("plan.sequence_parallel", stack.sequence_parallel, _of(stack)))
     return tp > 1 and stack.sequence_parallel
 
 
 def _accumulation(
-    recipe: Recipe, dp: int, micro: int, pp: int, problems: list[Problem], assumed: list[str]
+    recipe: Recipe, dp: int, micro: int, pp: int, problems: list[Problem], assumed: list[Assumed]
 ) -> int:
     """Micro-batches a step, from the global batch; without one, one (with a pipeline enough to fill it)."""
     if recipe.global_batch is None:
         open_ = 4 * pp if pp > 1 else 1
-        assumed.append(f"recipe.global_batch: {dp * micro * open_} ({open_} micro-batches a step)")
+        assumed.append(Assumed("recipe.global_batch", dp * micro * open_, phrase("assumed.micro-batches", count=open_)))
         return open_
     batch = int(recipe.global_batch)
     if batch % (dp * micro):
         near = max(1, round(batch / (dp * micro))) * dp * micro
-        problems.append(
-            Problem(
-                "recipe.global_batch",
-                f"{batch} sequences do not divide over {dp} replicas x micro-batches of {micro}.",
-                str(near),
-            )
-        )
+        said = phrase("problem.global-batch", batch=batch, replicas=dp, micro_batch=micro)
+        problems.append(Problem("recipe.global_batch", said, str(near)))
         return 1
     return batch // (dp * micro)

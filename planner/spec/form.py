@@ -10,6 +10,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from planner.errors import Problem, nearest
+from planner.i18n import Phrase, Said, phrase
 from planner.spec.recipe import (
     ATTENTION,
     BASE_DTYPES,
@@ -173,17 +174,30 @@ def _problem(one: Any) -> Problem:
     where = [str(p) for p in one["loc"] if str(p) not in _UNION_TAGS]
     field = ".".join(where) or "case"
     context = one.get("ctx") or {}
+    shown = _shown(one)
     match one["type"]:
         case "extra_forbidden":
-            return Problem(field, "is not a field of a case.", _nearest_field(field))
+            return Problem(field, Phrase("problem.no-field"), _nearest_field(field))
         case "greater_than_equal" | "greater_than":
-            return Problem(field, f"{_shown(one)} is too small.", _bound(context, 1))
+            return Problem(field, phrase("problem.too-small", value=shown), _bound(context, 1))
         case "less_than_equal" | "less_than":
-            return Problem(field, f"{_shown(one)} is too large.", _bound(context, -1))
+            return Problem(field, phrase("problem.too-large", value=shown), _bound(context, -1))
         case "int_type" | "int_from_float" | "int_parsing":
-            return Problem(field, f"{_shown(one)} is not a whole number.", _whole(one.get("input")))
-        case _:
-            return Problem(field, f"{_shown(one)}: {one['msg'].lower()}.")
+            return Problem(field, phrase("problem.not-whole", value=shown), _whole(one.get("input")))
+        case "string_too_long":
+            most = context.get("max_length")
+            return Problem(field, phrase("problem.too-long", value=shown), phrase("near.characters", most=most))
+        case kind:
+            needed = Phrase(f"needed.{_NEEDED.get(kind, 'other')}")
+            return Problem(field, phrase("problem.not-a", value=shown, needed=needed))
+
+
+#: pydantic's name of an error -> what is needed there, a key of the table `needed`
+_NEEDED = {
+    "string_type": "text", "string_unicode": "text", "bool_type": "boolean", "bool_parsing": "boolean",
+    "float_type": "number", "float_parsing": "number", "finite_number": "number", "list_type": "list",
+    "dict_type": "table", "model_type": "table", "model_attributes_type": "table",
+}  # fmt: skip
 
 
 _UNION_TAGS = {"PrecisionForm", "str", "bool", "float", "int", "list[str]", "dict[str,any]", "constrained-str"}
@@ -194,13 +208,13 @@ def _shown(one: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _bound(context: dict[str, Any], step: int) -> str | None:
+def _bound(context: dict[str, Any], step: int) -> Said | None:
     for key in ("ge", "le"):
         if key in context:
             return str(context[key])
     for key in ("gt", "lt"):
         if key in context:
-            return f"{'above' if step > 0 else 'below'} {context[key]}"
+            return phrase("near.above" if step > 0 else "near.below", value=context[key])
     return None
 
 
@@ -238,5 +252,5 @@ def choose(field: str, value: str, table: dict[str, str], problems: list[Problem
     if word in choices:
         return word
     close = nearest(word, choices)
-    problems.append(Problem(field, f"{value!r} is not known.", close or ", ".join(choices)))
+    problems.append(Problem(field, phrase("problem.unknown", word=repr(value)), close or ", ".join(choices)))
     return None

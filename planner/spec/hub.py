@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from planner.errors import BadInput, MissingDependency, PlannerError, Problem, UnknownPreset
+from planner.i18n import Phrase, Said, phrase
 from planner.spec.huggingface import MAX_BYTES
 
 HOST = "huggingface.co"
@@ -23,7 +24,7 @@ TIMEOUT = 10.0  # s, for each wait and for the whole answer
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_PASTE = "the text or the path of its config.json"
+_PASTE = Phrase("near.config")
 
 
 def looks_like_id(name: str) -> bool:
@@ -39,9 +40,9 @@ def address(id: str) -> str:
 def huggingface_config(id: str, field: str = "model") -> bytes:
     """The config.json of organisation/model; raises a PlannerError in plain words when it cannot be had."""
     if not looks_like_id(id):
-        raise BadInput(Problem(field, f"{id[:100]!r} is not a Hugging Face id.", "meta-llama/Meta-Llama-3-8B"))
+        raise BadInput(Problem(field, phrase("problem.hub.no-id", id=repr(id[:100])), "meta-llama/Meta-Llama-3-8B"))
     if os.environ.get("HF_HUB_OFFLINE", "").strip().lower() in ("1", "true", "yes", "on"):
-        raise _offline(id, field, "HF_HUB_OFFLINE is set")
+        raise _offline(id, field, Phrase("problem.hub.forbidden"))
     try:
         with _opener().open(_request(id), timeout=TIMEOUT) as answer:
             return _read(answer.read1, id, field)
@@ -49,7 +50,7 @@ def huggingface_config(id: str, field: str = "model") -> bytes:
         with error:
             raise _refused(error, id, field) from None
     except (OSError, http.client.HTTPException):
-        raise _offline(id, field, f"{HOST} cannot be reached") from None
+        raise _offline(id, field, phrase("problem.hub.unreached", host=HOST)) from None
 
 
 def _request(id: str) -> urllib.request.Request:
@@ -86,7 +87,7 @@ def _read(piece: Callable[[int], bytes], id: str, field: str) -> bytes:
     while more := piece(65_536):
         text += more
         if len(text) > MAX_BYTES:
-            raise BadInput(Problem(field, f"the config.json of {id} is larger than {MAX_BYTES:,} bytes.", _PASTE))
+            raise BadInput(Problem(field, phrase("problem.hub.large", id=id, most=MAX_BYTES), _PASTE))
         if time.monotonic() > until:
             raise TimeoutError
     return text
@@ -96,13 +97,13 @@ def _refused(error: urllib.error.HTTPError, id: str, field: str) -> PlannerError
     """What an HTTP status means for the user. For a model that does not exist the hub says 401 as well."""
     absent = error.code == 404 or error.headers.get("X-Error-Code") == "RepoNotFound"
     if absent:
-        return UnknownPreset(Problem(field, f"Hugging Face has no {id} with a config.json.", "an id as in its address"))
+        return UnknownPreset(Problem(field, phrase("problem.hub.absent", id=id), Phrase("near.id")))
     if error.code in (401, 403):
-        problem = f"{id} is gated: accept the licence and pass config.json instead (or set HF_TOKEN)."
+        problem = phrase("problem.hub.gated", id=id)
         return BadInput(Problem(field, problem, _PASTE))
-    return BadInput(Problem(field, f"Hugging Face answered {error.code} for {id}.", _PASTE))
+    return BadInput(Problem(field, phrase("problem.hub.answered", code=error.code, id=id), _PASTE))
 
 
-def _offline(id: str, field: str, because: str) -> MissingDependency:
-    problem = f"{id} is not in the catalogue, and {because}: this machine is offline: paste or pass the config.json."
+def _offline(id: str, field: str, because: Said) -> MissingDependency:
+    problem = phrase("problem.hub.offline", id=id, because=because)
     return MissingDependency(Problem(field, problem, _PASTE))

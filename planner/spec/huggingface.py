@@ -14,7 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from planner.errors import BadInput, Problem, UnsupportedArchitecture, nearest
+from planner.errors import BadInput, Problem, UnsupportedArchitecture, json_error, nearest
+from planner.i18n import Phrase, Said, phrase, t
 from planner.spec.architectures import ACTIVATIONS, ARCHITECTURES, Published
 from planner.spec.model import Model
 
@@ -44,7 +45,7 @@ class _Found:
     kind: str
     keys: dict[str, Any]
     where: str
-    notes: tuple[str, ...] = ()
+    remarks: tuple[Said, ...] = ()
     guessed: bool = False
 
 
@@ -55,9 +56,9 @@ def read_config(given: str | bytes | Mapping[str, Any], name: str | None = None,
     made = _checked(found)
     shape = ARCHITECTURES[found.kind].build(made)
     stated = published.get("_name_or_path")
-    title = name or (stated[:200] if isinstance(stated, str) and stated else f"{found.kind} model")
-    notes = (*found.notes, *_defaults_used(made), *shape.notes)
-    return replace(shape, name=title, family=found.kind, notes=notes, config=Published(_finite(published)))
+    title = name or (stated[:200] if isinstance(stated, str) and stated else t("model.unnamed", kind=found.kind))
+    remarks = (*found.remarks, *_defaults_used(made), *shape.remarks)
+    return replace(shape, name=title, family=found.kind, remarks=remarks, config=Published(_finite(published)))
 
 
 # What may come in.
@@ -67,23 +68,24 @@ def _bounded(given: str | bytes | Mapping[str, Any], field: str) -> dict[str, An
     """The JSON object, at most 1 MB of text and 20 levels deep."""
     text = given if isinstance(given, str | bytes) else _as_text(given, field)
     if len(text) > MAX_BYTES:
-        raise _bad(field, f"the text is larger than {MAX_BYTES:,} bytes.", "a config.json, usually a few thousand")
+        raise _bad(field, phrase("problem.config.large", most=MAX_BYTES), Phrase("near.config-size"))
     try:
         plain = text.decode("utf-8") if isinstance(text, bytes) else text
         tree = json.loads(plain.removeprefix("\ufeff"))
     except UnicodeDecodeError:
-        raise _bad(field, "the text is not UTF-8.", _EXAMPLE) from None
+        raise _bad(field, Phrase("problem.config.not-utf8"), _EXAMPLE) from None
     except RecursionError:
-        raise _bad(field, "the JSON is nested too deeply.", f"{MAX_DEPTH} levels") from None
+        raise _bad(field, Phrase("problem.config.deep"), phrase("near.levels", levels=MAX_DEPTH)) from None
     except json.JSONDecodeError as error:
-        problem = f"this is not JSON ({error.msg}, line {error.lineno}, column {error.colno})."
+        at = {"line": error.lineno, "column": error.colno}
+        problem = phrase("problem.config.not-json", error=json_error(error), **at)
         raise _bad(field, problem, _EXAMPLE) from None
     except ValueError:
-        raise _bad(field, "a number in the JSON has too many digits.", "a shorter number") from None
+        raise _bad(field, Phrase("problem.config.digits"), Phrase("near.shorter-number")) from None
     if not isinstance(tree, dict):
-        raise _bad(field, f"a JSON object is needed, not {_shown(tree)}.", _EXAMPLE)
+        raise _bad(field, phrase("problem.config.object", value=_shown(tree)), _EXAMPLE)
     if _too_deep(tree):
-        raise _bad(field, "the JSON is nested too deeply.", f"{MAX_DEPTH} levels")
+        raise _bad(field, Phrase("problem.config.deep"), phrase("near.levels", levels=MAX_DEPTH))
     return tree
 
 
@@ -92,9 +94,9 @@ def _as_text(given: Mapping[str, Any], field: str) -> str:
     try:
         return json.dumps(dict(given))
     except RecursionError:
-        raise _bad(field, "the object is nested too deeply.", f"{MAX_DEPTH} levels") from None
+        raise _bad(field, Phrase("problem.config.deep-object"), phrase("near.levels", levels=MAX_DEPTH)) from None
     except (TypeError, ValueError):
-        raise _bad(field, "this is not an object of plain JSON values.", _EXAMPLE) from None
+        raise _bad(field, Phrase("problem.config.not-plain"), _EXAMPLE) from None
 
 
 def _too_deep(tree: Any) -> bool:
@@ -122,19 +124,17 @@ def _find(published: dict[str, Any], field: str) -> _Found:
     if kind is None:
         return _guess(published, field)
     if not isinstance(kind, str):
-        raise _bad(f"{field}.model_type", f"{_shown(kind)} is not the name of an architecture.", "llama")
+        raise _bad(f"{field}.model_type", phrase("problem.config.not-name", value=_shown(kind)), "llama")
     if kind in MULTIMODAL:
         text, where = published.get("text_config"), f"{field}.text_config"
         if not isinstance(text, dict):
-            raise _bad(
-                where, f"{kind} describes its text part here: an object is needed.", "its text_config as published"
-            )
+            raise _bad(where, phrase("problem.config.text-part", kind=kind), Phrase("near.text-config"))
         beside = ARCHITECTURES[MULTIMODAL[kind]].config.model_fields.keys() & published.keys()
         text = {**text, **{key: published[key] for key in beside}}  # where overrides are written, and newer files tie
-        return _Found(MULTIMODAL[kind], text, where, (f"{kind}: the text part only, without the vision tower",))
+        return _Found(MULTIMODAL[kind], text, where, (phrase("model.text-part", kind=kind),))
     if kind not in ARCHITECTURES:
         close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))
-        problem = f"{_shown(kind)} is an architecture the planner has no layers for."
+        problem = phrase("problem.config.architecture", value=_shown(kind))
         raise UnsupportedArchitecture(Problem(f"{field}.model_type", problem, close))
     return _Found(kind, published, field)
 
@@ -145,7 +145,7 @@ def _guess(published: dict[str, Any], field: str) -> _Found:
     first = names[0] if isinstance(names, list) and names else None
     by_class = {f"{kind.replace('_', '')}forcausallm": kind for kind in ARCHITECTURES}
     kind = by_class.get(first.lower()) if isinstance(first, str) else None
-    note = f"model_type missing: read as {kind or 'Llama-like'}"
+    note = phrase("model.guessed", kind=kind) if kind else Phrase("model.guessed-llama")
     return _Found(kind or "llama", published, field, (note,), guessed=True)
 
 
@@ -163,46 +163,46 @@ def _checked(found: _Found) -> Any:
             keys[own], written[own] = keys.pop(other), other
     optional = {k for k, f in schema.model_fields.items() if not f.is_required() and k not in _NULL_IS_NONE}
     keys = {k: v for k, v in keys.items() if k in schema.model_fields and not (v is None and k in optional)}
-    problems: dict[str, tuple[str, str]] = {}
+    wrong: dict[str, tuple[Said, str]] = {}
     made = None
     try:
         made = schema.model_validate(keys)
     except ValidationError as error:
         for entry in error.errors(include_url=False, include_context=False):
             key = str(entry["loc"][0])
-            problems.setdefault(key, _said(entry["type"], keys.get(key), _schema(schema)[key]))
+            wrong.setdefault(key, _said(entry["type"], keys.get(key), _schema(schema)[key]))
     defaults = {k: f.default for k, f in schema.model_fields.items() if not f.is_required()}
-    sound = {k: v for k, v in {**defaults, **keys}.items() if k not in problems and v is not None}
-    problems = {k: (said, _fitting(k, close, sound)) for k, (said, close) in problems.items()}
+    sound = {k: v for k, v in {**defaults, **keys}.items() if k not in wrong and v is not None}
+    problems = {k: (what, _fitting(k, close, sound)) for k, (what, close) in wrong.items()}
     problems.update(_conflicts(sound))
-    listed = [Problem(f"{found.where}.{written.get(k, k)}", *said) for k, said in problems.items()]
+    listed = [Problem(f"{found.where}.{written.get(k, k)}", *about) for k, about in problems.items()]
     if listed and found.guessed:
-        missing = Problem(f"{found.where}.model_type", f"missing; the rest was read as {found.kind}.", found.kind)
-        listed.insert(0, missing)
+        said = phrase("problem.config.missing-type", kind=found.kind)
+        listed.insert(0, Problem(f"{found.where}.model_type", said, found.kind))
     if listed:
         raise BadInput(listed)
     return made
 
 
-def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _conflicts(sound: dict[str, Any]) -> dict[str, tuple[Said, str]]:
     """Problems between keys that are each right by themselves."""
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[Said, str]] = {}
     act = next((key for key in _ACTIVATION if key in sound), None)
     if act and sound[act] not in ACTIVATIONS:
         close = nearest(sound[act][:100], ACTIVATIONS) or ", ".join(ACTIVATIONS)
-        found[act] = (f"{_shown(sound[act])} is not an activation the planner knows.", close)
+        found[act] = (phrase("problem.config.activation", value=_shown(sound[act])), close)
     heads, kv = sound.get("num_attention_heads"), sound.get("num_key_value_heads")
     if heads and kv and heads % kv:
         close = _fitting("num_key_value_heads", str(kv), sound)
-        found["num_key_value_heads"] = (f"{heads} attention heads cannot share {kv} key/value heads evenly.", close)
+        found["num_key_value_heads"] = (phrase("problem.config.uneven-heads", heads=heads, kv_heads=kv), close)
     for wide, many in _WIDTHS.items():
         hidden, heads = sound.get(wide), sound.get(many)
         if hidden and heads and not sound.get("head_dim") and hidden % heads:
-            problem = f"{hidden} is not a multiple of {many} ({heads}), and no head_dim is given."
+            problem = phrase("problem.config.no-multiple", hidden=hidden, many=many, heads=heads)
             found[wide] = (problem, _fitting(wide, str(hidden), sound))
     experts, chosen = sound.get("num_experts", sound.get("num_local_experts")), sound.get("num_experts_per_tok")
     if experts and chosen and chosen > experts:
-        found["num_experts_per_tok"] = (f"a token cannot go to {chosen} of {experts} experts.", str(experts))
+        found["num_experts_per_tok"] = (phrase("problem.config.experts", chosen=chosen, experts=experts), str(experts))
     return found
 
 
@@ -227,10 +227,10 @@ def _divisors(number: int | None) -> list[int]:
     return sorted({*small, *((number or 0) // n for n in small)})
 
 
-def _defaults_used(made: BaseModel) -> tuple[str, ...]:
+def _defaults_used(made: BaseModel) -> tuple[Said, ...]:
     used = [f"{key} {value}" for key in _SHAPE
             if key not in made.model_fields_set and (value := getattr(made, key, None)) is not None]  # fmt: skip
-    return (f"not stated, so as in transformers: {', '.join(used)}",) if used else ()
+    return (phrase("model.defaults", used=", ".join(used)),) if used else ()
 
 
 # What is said of a problem.
@@ -243,23 +243,18 @@ def _schema(config: type[BaseModel]) -> dict[str, dict[str, Any]]:
     return {key: {**stated.get("anyOf", [{}])[0], **stated} for key, stated in properties.items()}
 
 
-_NEEDED = {
-    "integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "a name",
-    "array": "a list of layer numbers",
-}  # fmt: skip
-
-
-def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[str, str]:
+def _said(kind: str, value: Any, schema: dict[str, Any]) -> tuple[Said, str]:
     """The problem and the nearest valid value."""
     close = _nearest(value, schema)
     if kind == "missing":
-        return "missing.", close
+        return Phrase("problem.config.missing"), close
     if kind in ("greater_than_equal", "greater_than"):
-        least = f"at least {schema['minimum']}" if "minimum" in schema else "above 0"
-        return f"{_shown(value)} is too small: {least} is needed.", close
+        key, least = ("near.at-least", schema["minimum"]) if "minimum" in schema else ("near.above", 0)
+        least = phrase(key, value=least)
+        return phrase("problem.config.too-small", value=_shown(value), least=least), close
     if kind == "less_than_equal":
-        return f"{_shown(value)} is too large: at most {schema['maximum']:,}.", close
-    return f"{_shown(value)} is not {_NEEDED[schema['type']]}.", close
+        return phrase("problem.config.too-large", value=_shown(value), most=schema["maximum"]), close
+    return phrase("problem.not-a", value=_shown(value), needed=Phrase(f"needed.{schema['type']}")), close
 
 
 def _nearest(value: Any, schema: dict[str, Any]) -> str:
@@ -286,16 +281,16 @@ def _number(value: Any) -> int | float | None:
     return value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any) -> Said:
     """A value for a message: short whatever it is."""
     if isinstance(value, str):
         return repr(value if len(value) <= 40 else value[:37] + "...")
     if isinstance(value, dict | list):
-        return "an object" if isinstance(value, dict) else "a list"
+        return Phrase("value.object" if isinstance(value, dict) else "value.list")
     if isinstance(value, int) and value.bit_length() > 64:
-        return "a number of more than 19 digits"
+        return Phrase("value.long-number")
     return json.dumps(value)
 
 
-def _bad(field: str, problem: str, close: str | None) -> BadInput:
+def _bad(field: str, problem: Said, close: Said | None) -> BadInput:
     return BadInput(Problem(field, problem, close))

@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from planner.i18n import Said
+
 Count = int | np.ndarray
 
 NormKind = Literal["rms", "layer", "layer-plain"]
@@ -94,6 +96,7 @@ class Model:
     max_positions   tokens the model is declared for; learned positions are a table of that length
     dropout         residual and embedding dropout probability the configuration states (0 switches masks off)
     attention_dropout  the same for attention probabilities
+    remarks         what a reader should know of how it was read
     config          the configuration it was read from, as published; empty for a model made from a size
     """
 
@@ -109,8 +112,13 @@ class Model:
     attention_dropout: float = 0.0
     head_bias: bool = False
     source: str = ""
-    notes: tuple[str, ...] = ()
+    remarks: tuple[Said, ...] = ()
     config: Any = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of this model should know, in the language in use."""
+        return tuple(str(one) for one in self.remarks)
 
     @property
     def layers(self) -> Count:

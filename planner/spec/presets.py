@@ -13,6 +13,7 @@ import numpy as np
 
 from planner import errors, paths, units
 from planner.errors import BadInput, PlannerError, Problem
+from planner.i18n import Phrase, phrase
 from planner.spec.catalog import spelling
 from planner.spec.huggingface import MAX_BYTES, read_config
 from planner.spec.model import Attention, Count, LayerGroup, Mlp, Model, Norm
@@ -99,7 +100,7 @@ def _path(name: str, field: str) -> Path | None:
     except (OSError, ValueError, RuntimeError):
         return None
     if name.endswith(".json") or name.startswith(("/", "./", "../", "~")):
-        raise BadInput(Problem(field, f"there is no file {name[:200]!r}.", "the path of a config.json"))
+        raise BadInput(Problem(field, phrase("problem.no-file", path=repr(name[:200])), Phrase("near.config-path")))
     return None
 
 
@@ -108,8 +109,8 @@ def _from_file(path: Path, field: str) -> Model:
         with path.open("rb") as file:
             text = file.read(MAX_BYTES + 1)
     except OSError as error:
-        problem = f"{str(path)!r} cannot be read ({error.strerror})."
-        raise BadInput(Problem(field, problem, "the path of a config.json")) from None
+        problem = phrase("problem.unreadable", path=repr(str(path)), because=errors.system(error))
+        raise BadInput(Problem(field, problem, Phrase("near.config-path"))) from None
     name = path.parent.name if path.name == "config.json" else path.stem
     return replace(read_config(text, name or None, field), source=path.name)
 
@@ -141,7 +142,7 @@ def shape(hidden: Count, layers: Count, vocab: int = VOCAB, tied: bool = False) 
     Both may be arrays. Where 8 does not divide the heads, there are as many key/value heads as do.
     """
     if np.any(np.less(hidden, 64)) or np.any(np.mod(hidden, 64)):
-        raise BadInput(Problem("model.hidden_size", "the width must be a multiple of 64, at least 64.", str(WIDTH)))
+        raise BadInput(Problem("model.hidden_size", Phrase("problem.width"), str(WIDTH)))
     head = np.where(np.less(hidden, 1024) | (np.mod(hidden, 128) > 0), 64, 128)
     heads = hidden // head
     ffn = (hidden * 7 // 2 + 128) // 256 * 256
@@ -159,7 +160,7 @@ def shape_for(params: float, field: str = "model") -> Model:
     """A plausible Llama-like model of about `params` parameters, which says in `notes` what it is."""
     if not SMALLEST <= params <= LARGEST:
         near = "1000T" if params > LARGEST else "1M"
-        raise BadInput(Problem(field, f"{params:g} parameters is no size the planner makes a shape for.", near))
+        raise BadInput(Problem(field, phrase("problem.size", params=f"{params:g}"), near))
     if WIDTH_FROM <= params <= WIDTH_TO:
         chosen = (WIDTH, _depth(params, WIDTH, VOCAB, tied=False), VOCAB, False)
     else:
@@ -215,12 +216,12 @@ def _described(made: Model, params: float) -> Model:
     from planner.layers.model import parameters  # as above
 
     group, total = made.groups[0], int(parameters(made).value)
-    att, layers = group.attention, "layer" if group.count == 1 else "layers"
-    note = (
-        f"a Llama-like shape for {units.count_text(params)}: {group.count} {layers}, hidden {made.hidden:,}, "
-        f"{att.heads} heads of {att.head_dim}, {att.kv_heads} key/value heads, FFN {group.mlp.ffn:,}, "
-        f"vocabulary {made.vocab:,} {'tied' if made.tied else 'untied'}; {total:,} parameters"
-    )
-    smaller = "the usual vocabulary of 128,256 with a head of its own would be too much of so small a model"
-    notes = (note,) if (made.vocab, made.tied) == VOCABULARIES[0] else (note, smaller)
-    return replace(made, name=units.count_text(params), notes=notes)
+    att, one = group.attention, group.count == 1
+    note = phrase(
+        "model.shape-one" if one else "model.shape", size=units.count_text(params), layers=group.count,
+        hidden=made.hidden, heads=att.heads, head_dim=att.head_dim, kv_heads=att.kv_heads, ffn=group.mlp.ffn,
+        vocab=made.vocab, tied=Phrase("model.tied" if made.tied else "model.untied"), total=total,
+    )  # fmt: skip
+    smaller = phrase("model.small-vocabulary", usual=VOCAB)
+    remarks = (note,) if (made.vocab, made.tied) == VOCABULARIES[0] else (note, smaller)
+    return replace(made, name=units.count_text(params), remarks=remarks)

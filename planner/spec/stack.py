@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.errors import unknown
+from planner.i18n import current
 
 FOLDER = Path(__file__).parent.parent / "data" / "stacks"
 
@@ -35,6 +36,7 @@ class Stack:
     id: str
     title: str
     source: str
+    title_zh: str = ""
     aliases: tuple[str, ...] = ()
     notes: str = ""
     norm_kernels: str = "composed"
@@ -61,6 +63,11 @@ class Stack:
     loss: str = "full-logits"
     sequence_parallel: bool = False
     loss_bytes: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def label(self) -> str:
+        """Its title in the language in use."""
+        return self.title_zh if current() == "zh" and self.title_zh else self.title
 
 
 @functools.lru_cache(maxsize=1)

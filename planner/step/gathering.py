@@ -9,6 +9,7 @@ from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
+from planner.i18n import Phrase
 from planner.quantity import Quantity, given, total
 from planner.step.setting import Group, Setting
 from planner.step.states import States, outside_width
@@ -34,8 +35,8 @@ class Gathering:
     root_moments: Callable[[States, Quantity, list[Quantity]], list[Quantity]]
 
 
-def _nothing(name: str, why: str = "weights are whole on every rank") -> Quantity:
-    return given(0.0, "B", name, because=why)
+def _nothing(name: str, why: str = "whole-weights") -> Quantity:
+    return given(0.0, "B", name, because=Phrase(f"because.{why}"))
 
 
 def gathering(setting: Setting) -> Gathering:
@@ -96,7 +97,7 @@ def _fsdp(setting: Setting) -> Gathering:
     kept = T.still_gathered(
         called="gathered_unsharded", size=layer, layers=setting.groups[0].layers, done=0, reshard=reshard
     )
-    at_loss = layer if inside else _nothing("gathered_layer", "the loss is outside the root module")
+    at_loss = layer if inside else _nothing("gathered_layer", "loss-outside")
 
     def at(group: Group, done: Quantity) -> list[Quantity]:
         size = layer_size(setting, group)

@@ -6,6 +6,7 @@ from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
+from planner.i18n import Phrase
 from planner.quantity import Quantity, given, total
 from planner.step.activations import LayerTensors
 from planner.step.setting import Setting
@@ -108,7 +109,7 @@ def last_hidden(setting: Setting, layer: LayerTensors) -> list[Quantity]:
 def outputs(setting: Setting) -> Quantity:
     """16-bit logits that the training loop still references while the loss runs backward."""
     if not setting.case.recipe.keeps_logits:
-        return given(0.0, "B", "kept_logits", because="the loop drops the logits before the backward")
+        return given(0.0, "B", "kept_logits", because=Phrase("because.logits-dropped"))
     kept = T.logits_bytes(
         called="kept_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
         tp=setting.case.plan.tp,

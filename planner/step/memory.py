@@ -10,6 +10,7 @@ import numpy as np
 from planner.calibration.coefficients import Coefficient, priors
 from planner.formulas import overheads as O
 from planner.formulas import states as S
+from planner.i18n import Phrase
 from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
 from planner.step import moments as M
@@ -202,7 +203,7 @@ def _cached(
 def _pools(work: M.Step) -> Quantity:
     """The stream pools of FSDP."""
     here, group = work.setting, work.setting.groups[0]
-    frozen = given(0.0, "param", "root_weights", because="frozen")
+    frozen = given(0.0, "param", "root_weights", because=Phrase("because.frozen"))
     root = total("root_weights", [here.embedding, here.head, here.rest]) if here.trained else frozen
     return O.stream_pools(
         root_gathered=work.gather.root,

@@ -12,6 +12,7 @@ from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
+from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, pick, total
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
@@ -169,7 +170,7 @@ def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]
 def _outside_gradients(setting: Setting) -> Quantity:
     """Stored gradients of embedding, head and final norm."""
     if not setting.trained:
-        return given(0.0, "B", "gradients_outside", because="frozen")
+        return given(0.0, "B", "gradients_outside", because=Phrase("because.frozen"))
     outside = total("outside_layers", [setting.embedding, setting.head, setting.rest])
     return S.state_bytes(
         called="gradients_outside", params=outside, param_width=setting.gradient_width, ways=setting.ways_gradients
@@ -213,7 +214,7 @@ def _kept_whole(setting: Setting) -> Quantity:
 def _head_gradient(setting: Setting) -> Quantity:
     """The head's gradient, made first and whole until it is reduced (FSDP: with the root group)."""
     if not setting.trained:
-        return given(0.0, "B", "head_gradient", because="frozen")
+        return given(0.0, "B", "head_gradient", because=Phrase("because.frozen"))
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )

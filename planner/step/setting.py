@@ -11,6 +11,7 @@ from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
+from planner.i18n import Phrase
 from planner.layers import block
 from planner.layers import model as M
 from planner.layers.ops import Op, Storage, Weight
@@ -227,7 +228,7 @@ def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity
         for w in weights
         if w.name in store.adapted
     ]
-    return total("adapters", parts) if parts else given(0.0, "param", "adapters", because="no target in this model")
+    return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))
 
 
 def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quantity, Quantity]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
+from planner.i18n import Phrase
 from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
@@ -145,7 +146,7 @@ def _buckets(setting: Setting, params: Quantity) -> Quantity:
             copies=stack.bucket_copies,
             params=params,
         )
-    return given(0.0, "B", "buckets", because="this data parallelism keeps no bucket")
+    return given(0.0, "B", "buckets", because=Phrase("because.no-bucket"))
 
 
 def _dummy_wgrads(setting: Setting) -> list[Quantity]:

@@ -29,6 +29,12 @@ def device_row(app: AppTest) -> float:
     return float(table["value_gib"].iloc[-1])
 
 
+def tab(app: AppTest, name: str) -> AppTest:
+    """The page with one of its tabs open."""
+    app.session_state["details"] = i18n.t(f"app.tab.{name}")
+    return run(app)
+
+
 @pytest.mark.parametrize("where", PAGES)
 def test_every_page_runs(open_app: Open, where: str) -> None:
     app = open_app()
@@ -150,14 +156,14 @@ def test_every_remedy_gives_what_it_promised(open_app: Open, remedy: str) -> Non
 
 
 def test_every_number_of_the_page_opens_its_chain(open_app: Open) -> None:
-    app = open_app()
+    app = tab(open_app(), "chain")
     memory = planner.evaluate(app.session_state["asked"].case).memory
     box = app.selectbox(key="chain")
     assert len(box.options) >= 11 + len(memory.moments)
     for key, name in (("headroom", "headroom"), ("part.activations", "activations"), ("phase.loss", "loss")):
         app.selectbox(key="chain").set_value(key)
         run(app)
-        table = app.dataframe[1].value
+        table = app.dataframe[0].value
         assert table["quantity"].iloc[0] == name
         assert (table["value"] != "").all()
         assert any("×" in line or "−" in line for line in table["numbers"])
@@ -170,18 +176,19 @@ def test_every_number_of_the_page_opens_its_chain(open_app: Open) -> None:
 
 
 def test_a_number_inside_a_chain_opens_too(open_app: Open) -> None:
-    app = open_app()
+    app = tab(open_app(), "chain")
     app.selectbox(key="chain_inside").set_value("communicators")
     run(app)
-    assert app.dataframe[1].value["quantity"].iloc[0] == "communicators"
+    assert app.dataframe[0].value["quantity"].iloc[0] == "communicators"
     assert "communicators = " in app.code[0].value
 
 
 def test_assumptions_and_open_questions_are_on_the_page(open_app: Open) -> None:
-    app = open_app()
+    app = tab(open_app(), "assumed")
     text = "\n".join(one.value for one in app.markdown).replace("\\", "")
     for line in app.session_state["asked"].case.assumed:
         assert line in text
+    tab(app, "open")
     assert i18n.t("app.fit.open") in "\n".join(one.value for one in app.markdown)
 
 

@@ -31,8 +31,8 @@ LAYERS = {
 # Within one layer, who may import whom besides itself.
 SIDEWAYS = {
     ("planner.units", "planner.errors"),
-    ("planner.i18n", "planner.errors"),
-    ("planner.i18n", "planner.paths"),
+    ("planner.errors", "planner.i18n"),
+    ("planner.units", "planner.i18n"),
     ("planner.spec", "planner.formulas"),
     ("planner.spec.presets", "planner.layers"),
     ("planner.spec.build", "planner.spec.presets"),
