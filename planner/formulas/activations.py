@@ -145,6 +145,13 @@ def rope_tables(seq_len, head_dim, width, tables):
     return seq_len * head_dim * width * tables
 
 
+@formula("B", source="saved-tensor-traces")
+def shared_mask(seq_len, width, window, kinds, recomputed):
+    """Attention masks of one sequence, which all layers share: an input of every layer that is recomputed."""
+    size = seq_len * seq_len * width * kinds * where(recomputed, 1, 0)
+    return where(seq_len >= window, size, 0 * size)
+
+
 @formula("B", source="definition")
 def token_ids(tokens, width):
     """Input ids."""

@@ -96,8 +96,8 @@ def tied_gradients(params, param_width, tied):
 
 @formula("B", source="fsdp2-traces")
 def tied_embedding_gradients(params, param_width, tied):
-    """The embedding's gradient before it is reduced; beside it the head's, where the two share their weights."""
-    return where(tied, 2, 1) * params * param_width
+    """The embedding's gradient before it is reduced; tied to the head, also the head's gradient and their sum."""
+    return (1 + where(tied, 2, 0)) * params * param_width
 
 
 @formula("B", source="torch-optimizer")

@@ -8,13 +8,13 @@ not read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.i18n import Phrase, Said, phrase
+from planner.i18n import Phrase, Said
 from planner.spec.model import Attention, LayerGroup, Mlp, Model, Norm
 
 #: a mixture that changes kind more often than this is gathered into one group of each kind
@@ -239,9 +239,8 @@ def gemma(c: Gemma) -> Model:
 def gemma2(c: Gemma2, qk_norm: Any = None) -> Model:
     capped = c.attn_logit_softcapping is not None
     att = biased(c, qk_norm=qk_norm, window=c.sliding_window, softcap=capped)
-    cap = c.final_logit_softcapping
-    remarks = () if cap is None else (phrase("model.soft-cap", cap=f"{cap:g}"),)
-    return equal(c, att, mlp(c, c.hidden_activation), Norm("rms", "sandwich", "fp32"), remarks=remarks)
+    made = equal(c, att, mlp(c, c.hidden_activation), Norm("rms", "sandwich", "fp32"))
+    return replace(made, logit_softcap=c.final_logit_softcapping is not None)
 
 
 def gemma3(c: Gemma3Text) -> Model:

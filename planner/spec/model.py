@@ -64,14 +64,15 @@ class Attention:
 class Mlp:
     """The feed-forward half of a block; for a mixture of experts `ffn` is the width of one expert.
 
-    activation  silu, gelu (one fused op, exact or tanh), gelu_composed (GPT-2's gelu_new, five tensors), relu2
+    activation  silu, relu, gelu (one fused op, exact or tanh), and code of several operations: gelu_composed (GPT-2's
+                gelu_new, five tensors), gelu_fast (GPT-NeoX-20B, eight)
     fused_gate_up  gate and up are one projection
     """
 
     ffn: Count
     kind: Literal["dense", "moe"] = "dense"
     gated: bool = True
-    activation: Literal["silu", "gelu", "gelu_composed", "relu"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_composed", "gelu_fast", "relu"] = "silu"
     bias: bool = False
     fused_gate_up: bool = False
     experts: Count = 1
@@ -96,6 +97,7 @@ class Model:
     max_positions   tokens the model is declared for; learned positions are a table of that length
     dropout         residual and embedding dropout probability the configuration states (0 switches masks off)
     attention_dropout  the same for attention probabilities
+    logit_softcap   the logits pass through a soft cap (Gemma 2)
     remarks         what a reader should know of how it was read
     config          the configuration it was read from, as published; empty for a model made from a size
     """
@@ -111,6 +113,7 @@ class Model:
     dropout: float = 0.0
     attention_dropout: float = 0.0
     head_bias: bool = False
+    logit_softcap: bool = False
     source: str = ""
     remarks: tuple[Said, ...] = ()
     config: Any = None

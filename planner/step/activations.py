@@ -86,19 +86,20 @@ def outside_layers(setting: Setting) -> list[Quantity]:
 
 
 def shared_tables(setting: Setting) -> list[Quantity]:
-    """Rotary cosines and sines."""
-    model = setting.case.model
-    if model.position != "rope":
-        return []
-    return [
-        A.rope_tables(
-            called="rope",
-            seq_len=setting.case.recipe.seq_len,
-            head_dim=model.groups[0].attention.head_dim,
-            width=setting.store.stream,
-            tables=2,
+    """Rotary cosines and sines, and the attention mask that recomputed layers take as an input."""
+    model, seq = setting.case.model, setting.case.recipe.seq_len
+    attention, store = model.groups[0].attention, setting.store
+    tables, again = [], recomputed(setting)
+    if model.position == "rope":
+        tables.append(
+            A.rope_tables(called="rope", seq_len=seq, head_dim=attention.head_dim, width=store.stream, tables=2)
         )
-    ]
+    if store.attention == "eager":
+        kinds = 1 if attention.window is None else 2
+        tables.append(A.shared_mask(seq_len=seq, width=store.stream, window=0, kinds=kinds, recomputed=again))
+    elif attention.window is not None and store.attention != "flash":
+        tables.append(A.shared_mask(seq_len=seq, width=1, window=attention.window, kinds=1, recomputed=again))
+    return tables
 
 
 def embedding_mask(setting: Setting) -> list[Quantity]:

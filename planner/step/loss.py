@@ -54,7 +54,15 @@ def _bytes(setting: Setting, which: int) -> Quantity:
         case "fused-linear-ce":
             return total("loss_tensors", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case _:
-            return whole
+            return total("loss_tensors", [whole, _capped(setting)]) if setting.case.model.logit_softcap else whole
+
+
+def _capped(setting: Setting) -> Quantity:
+    """The tanh of the logits that a soft cap keeps for its backward."""
+    return T.logits_bytes(
+        called="capped_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
+        tp=setting.case.plan.tp,
+    )  # fmt: skip
 
 
 def _chunk(setting: Setting) -> Quantity:

@@ -172,15 +172,16 @@ def attention_core(case: Case) -> str:
 
     SDPA takes flash in 16 bit. In fp32, and wherever the memory-efficient backend is asked for, grouped heads have
     no fused kernel: torch then silently takes the math backend, whose memory grows with the square of the sequence.
+    SDPA has no soft cap, so such a model runs its own (eager) code; its sliding windows become masks ("sdpa").
     """
     wanted = case.recipe.attention
-    if wanted == "eager":
-        return "eager"
     attention = case.model.groups[0].attention
+    if wanted == "eager" or (attention.softcap and wanted in ("sdpa", "mem-efficient")):
+        return "eager"
     grouped = bool(np.any(attention.heads != attention.kv_heads))
     if case.recipe.precision.compute in ("fp32", "tf32") or wanted == "mem-efficient":
         return "math" if grouped else "mem-efficient"
-    return "flash"
+    return "sdpa" if wanted == "sdpa" else "flash"
 
 
 #: by name: whether it left the GPU

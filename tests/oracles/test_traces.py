@@ -192,13 +192,10 @@ def test_parameters_are_those_of_the_traced_model() -> None:
         assert here.case.model.layers == row["layers"], name(row)
 
 
-#: how far off a family may be where it is not 1 %: not asked for yet are the mask that SDPA makes of a sliding window
-#: (Mistral, Phi 3, Gemma 3), what a soft cap of the logits keeps (Gemma 2), the third gradient of tied weights (FSDP)
-BANDS = {"gemma-2": 0.12, "gemma-3": 0.07, "mistral-7b": 0.10, "phi-3-mini": 0.04}
-
-
 def band(row: Row) -> float:
-    return next((limit for family, limit in BANDS.items() if row["model"].startswith(family)), 0.01)
+    """1 %, but for Gemma 3 in fp32: its few layers without a sliding window, which take the math backend, are counted
+    as layers with one."""
+    return 0.07 if row["model"].startswith("gemma-3") and row["recipe"] == "fp32" else 0.01
 
 
 def test_every_family_is_within_its_band() -> None:
