@@ -19,6 +19,10 @@ def main() -> None:
             st.Page("views/fit.py", title=t("app.page.fit"), url_path="fit", default=True, help=t("app.page.fit_help")),
             st.Page("views/largest.py", title=t("app.page.largest"), url_path="largest",
                     help=t("app.page.largest_help")),
+            st.Page("views/rules_of_thumb.py", title=t("page_rules.page"), url_path="rules",
+                    help=t("page_rules.page_help")),
+            st.Page("views/formulas.py", title=t("page_formulas.page"), url_path="formulas",
+                    help=t("page_formulas.page_help")),
         ],
         position="top",
     )  # fmt: skip

@@ -30,7 +30,7 @@ def verdict(found: Estimate) -> str:
     colour = COLOURS[found.verdict]
     band = f"{in_gib(m.low):.1f} … {in_gib(m.high):.1f}"
     return (
-        f"[bold {colour}]{t('verdict.' + found.verdict)}[/]: "
+        f"[bold {colour}]{t('verdict.' + found.verdict)}[/]{t('join.colon')}"
         + t("show.headroom", headroom=f"{in_gib(m.headroom):.1f}", usable=f"{in_gib(m.usable):.1f}",
             device=f"{in_gib(m.device):.1f}", band=band)
     )  # fmt: skip
@@ -57,10 +57,11 @@ def fit(found: Estimate) -> None:
     _host(found)
     out.print(t("show.time_open"))
     for warning in found.warnings:
-        out.print(escape(t("show.warning", code=warning.code, because=warning.because, remedy=warning.remedy)), style="yellow")
+        line = t("show.warning", code=warning.code, because=warning.because, remedy=warning.remedy)
+        out.print(escape(line), style="yellow")
     if found.verdict != "fits":
         _remedies(found)
-    out.print(escape(t("show.assumed", assumed="; ".join(case.assumed))), style="dim")
+    out.print(escape(t("show.assumed", assumed=t("join.items").join(case.assumed))), style="dim")
 
 
 def _stages(found: Estimate) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
-from planner.i18n import t
+from planner import paths
+from planner.i18n import current, t
 
 #: the name under which every specification expects its rows
 ROWS = "rows"
 
 #: families that draw text without a network: DejaVu comes with pango, Verdana has its widths elsewhere
 FONT = "DejaVu Sans, Verdana, sans-serif"
+#: the family of assets/fonts, which has what Chinese needs; it must be known to vl-convert or no text is drawn
+CHINESE = f"Noto Sans SC, {FONT}"
 
 #: all at least 3:1 on the page and apart for colour-blind readers (Okabe and Ito, darkened where white asks for it)
 LIGHT = {
@@ -78,26 +82,30 @@ def usable_label(usable: float) -> str:
     return t("chart.usable", usable=gib_text(usable))
 
 
-def with_data(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, font: str | None = FONT) -> dict[str, Any]:
+def with_data(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, font: str | None = None) -> dict[str, Any]:
     """A specification with its rows inside, for a picture or a page without Streamlit; the given one stays as it is."""
     whole = copy.deepcopy(spec)
     plain = rows.astype(object).where(rows.notna(), None)
     whole["data"] = {"name": ROWS, "values": plain.to_dict(orient="records")}
     whole["width"] = width
-    if font:
-        whole.setdefault("config", {})["font"] = font
+    whole.setdefault("config", {})["font"] = font or (CHINESE if current() == "zh" else FONT)
     return whole
+
+
+@functools.cache
+def _converter() -> Any:
+    """vl-convert, which knows our own fonts from the first use on."""
+    import vl_convert
+
+    vl_convert.register_font_directory(str(paths.assets() / "fonts"))
+    return vl_convert
 
 
 def svg(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660) -> str:
     """The chart as an SVG picture, its text as text."""
-    import vl_convert
-
-    return str(vl_convert.vegalite_to_svg(with_data(spec, rows, width), allowed_base_urls=[]))
+    return str(_converter().vegalite_to_svg(with_data(spec, rows, width), allowed_base_urls=[]))
 
 
 def png(spec: dict[str, Any], rows: pd.DataFrame, width: int = 660, scale: float = 2.0) -> bytes:
     """The chart as a PNG picture."""
-    import vl_convert
-
-    return bytes(vl_convert.vegalite_to_png(with_data(spec, rows, width), scale=scale, allowed_base_urls=[]))
+    return bytes(_converter().vegalite_to_png(with_data(spec, rows, width), scale=scale, allowed_base_urls=[]))

@@ -125,7 +125,7 @@ def _parts(quantity: Quantity) -> str:
     named = [f"{q.name} {words.value(q)}" for q in parts[:MOST_NAMED]]
     if rest := parts[MOST_NAMED:]:
         named.append(t("report.chain.more", count=len(rest)))
-    return "; ".join(named)
+    return t("join.items").join(named)
 
 
 def references(found: Estimate) -> Section:

@@ -6,6 +6,7 @@ import base64
 import contextvars
 import datetime
 import hashlib
+import re
 from typing import Any
 
 import jinja2
@@ -38,10 +39,16 @@ def _html(report: Report) -> str:
     around.globals.update(t=i18n.t, picture=lambda block: _picture(report, block))
     page = around.get_template("report.html.j2").render(
         report=report,
-        style=Markup((paths.assets() / "report.css").read_text(encoding="utf-8")),  # noqa: S704 our own file
+        style=Markup(_style(report.language)),  # noqa: S704 our own files
         case=Markup(attached.element(report.case)),  # noqa: S704 holds no sign that HTML knows
     )
     return attached.encodable(page)
+
+
+def _style(language: str) -> str:
+    """The style sheet, with what a language sets otherwise."""
+    found = [paths.assets() / "report.css", paths.assets() / f"report-{language}.css"]
+    return "\n".join(path.read_text(encoding="utf-8") for path in found if path.is_file())
 
 
 def _picture(report: Report, block: Picture) -> str:
@@ -65,6 +72,7 @@ def pdf(report: Report) -> bytes:
     )  # fmt: skip
     written = weasyprint.HTML(string=page, url_fetcher=_fetcher(urls)).write_pdf(
         attachments=[case],
+        **_fonts(weasyprint, urls, page),
         pdf_variant="pdf/ua-1",
         pdf_identifier=hashlib.sha256(page.encode("utf-8")).hexdigest()[:32].encode("ascii"),
     )
@@ -74,6 +82,44 @@ def pdf(report: Report) -> bytes:
 def _fetcher(urls: Any) -> Any:
     """Refuses every address but those that hold their own data."""
     return urls.URLFetcher(allowed_protocols=("data",), allow_redirects=False)
+
+
+#: Chinese characters and punctuation, and the forms of full width
+_HAN = re.compile("[\u2e80-\u9fff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]")
+STYLES = {"Regular": 400, "Bold": 700}
+
+
+def _fonts(weasyprint: Any, urls: Any, page: str) -> dict[str, Any]:
+    """Our own fonts for a page with Chinese in it; without them the system's would be taken, often Japanese ones."""
+    if not _HAN.search(page):
+        return {}
+    from weasyprint.text.fonts import FontConfiguration
+
+    known = FontConfiguration()
+    sheet = weasyprint.CSS(string=_faces(), url_fetcher=_own_fonts(urls), font_config=known)
+    return {"stylesheets": [sheet], "font_config": known}
+
+
+def _faces() -> str:
+    """The style sheet that names the files of assets/fonts; a text that is not Chinese takes them last."""
+    folder = (paths.assets() / "fonts").as_uri()
+    named = "@font-face {{ font-family: 'Noto Sans SC'; font-weight: {}; src: url({}/NotoSansSC-{}.ttf) }}"
+    faces = [named.format(weight, folder, style) for style, weight in STYLES.items()]
+    last = ':lang(en) body { font-family: "DejaVu Sans", Verdana, "Noto Sans SC", sans-serif }'
+    return "\n".join([*faces, last])
+
+
+def _own_fonts(urls: Any) -> Any:
+    """Hands out the files of assets/fonts and refuses every other address."""
+    allowed = {(paths.assets() / "fonts" / f"NotoSansSC-{style}.ttf").as_uri() for style in STYLES}
+
+    class Own(urls.URLFetcher):  # type: ignore[misc]
+        def fetch(self, url: str, headers: Any = None) -> Any:
+            if url not in allowed:
+                raise ValueError(f"{url} is no font of ours")
+            return super().fetch(url, headers)
+
+    return Own(allowed_protocols=("file",), allow_redirects=False)
 
 
 def _weasyprint() -> tuple[Any, Any]:
