@@ -14,6 +14,7 @@ def main() -> None:
     speak()
     _frame.dress(t("app.title"))
     _link.check()
+    _frame.language()
     here = st.navigation(
         [
             st.Page("views/fit.py", title=t("app.page.fit"), url_path="fit", default=True, help=t("app.page.fit_help")),

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import planner
-from planner import answers, cases, explain, i18n, show, thumb
+from planner import answers, cases, errors, explain, i18n, show, thumb
 from planner.errors import BadInput, MissingDependency, PlannerError, Problem, nearest, system, unknown
 from planner.i18n import Phrase, Said, phrase, t
 from planner.spec.build import merged
@@ -37,9 +37,7 @@ Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a
 
 def speak(language: str) -> str:
     """Use that language from here on; one that has no table is a wrong input."""
-    if i18n.canonical(language) is None:
-        raise BadInput(Problem("--lang", phrase("problem.unknown", word=repr(language)), ", ".join(i18n.languages())))
-    i18n.use(language)
+    i18n.use(errors.language("--lang", language))
     return i18n.current()
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from errno import errorcode
 
-from planner.i18n import Phrase, Said, has, phrase, said, t
+from planner.i18n import Phrase, Said, canonical, has, languages, phrase, said, t
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,14 @@ def unknown(field: str, word: str, choices: Iterable[str]) -> UnknownPreset:
     close = nearest(word, known)
     listed = close or ", ".join(known[:8]) + (" ..." if len(known) > 8 else "")
     return UnknownPreset(Problem(field, phrase("problem.unknown", word=repr(word)), listed))
+
+
+def language(field: str, word: str) -> str:
+    """The name of the language that `word` means; raises UnknownPreset naming the ones there are."""
+    known = canonical(word)
+    if known is None:
+        raise UnknownPreset(Problem(field, phrase("problem.unknown", word=repr(word)), ", ".join(languages())))
+    return known
 
 
 def unread(error: ValueError) -> Said:

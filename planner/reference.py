@@ -24,7 +24,7 @@ ORDER = ("parameters", "states", "activations", "temporaries", "overheads", "cap
 
 _NAME = re.compile(r"\\mathrm\{((?:[^{}\\]|\\_)+)\}")
 #: 0 x size: how a formula writes nothing for a number and for an array alike
-_NOTHING = re.compile(r"(?<![\w.}])0 \\cdot +\\mathrm\{[^{}]+\}(?: \\cdot +\\mathrm\{[^{}]+\})*")
+_NOTHING = re.compile(r"(?<![\w.])0 \\cdot +\\mathrm\{[^{}]+\}(?: \\cdot +\\mathrm\{[^{}]+\})*")
 
 
 @functools.cache
@@ -159,4 +159,137 @@ def _searched(name: str) -> str:
 
 
 #: what each formula's own description says, in Chinese; the English one stands beside its code
-ABOUT_ZH: dict[str, str] = {}
+ABOUT_ZH = {
+    "head_width": "全部注意力头的通道数；在 Qwen 3、Gemma 等模型中不等于隐藏维度。",
+    "fused_width": "融合的 Q、K、V 投影的通道数。",
+    "weight_params": "`copies` 个相同矩阵的参数量；向量视为只有一行的矩阵。",
+    "layers_params": "同构层的参数量。",
+    "local_params": "张量并行切分的权重在单个张量并行进程上的参数量。",
+    "local_channels": "被切分的维度在单个张量并行进程上的通道数。",
+    "padded_vocab": "实际存储的词表行数：填充到 `multiple` × tp 的整数倍（multiple = 1/tp 时不填充）。",
+    "adapter_params": "`copies` 个加了适配器的权重的 LoRA 参数量：各有一个 r × in 矩阵和一个 out × r 矩阵。",
+    "stage_layers": "单个流水线阶段的层数，各阶段相等。",
+    "on_stage": "只由部分流水线阶段持有的参数（本阶段持有时为 1）。",
+    "tied_copy": "流水线并行下的共享权重：最后一个阶段另存一份词嵌入作为输出层。",
+    "embedding_or_head": "输出层反向产生其梯度的权重：输出层，或与之共享权重的词嵌入。",
+    "on_stage_bytes": "只由部分流水线阶段持有的字节数（本阶段持有时为 1）。",
+    "rows_and_cols": "Adafactor 为一个权重保留的数：每行、每列各一个（按参数计数）。",
+    "state_bytes": "权重、梯度或优化器状态；除非 ZeRO 阶段对其分片，否则 `ways` 为 1。",
+    "ways_at": "共享某种状态的进程数：ZeRO 阶段涵盖它时为 dp_shard，否则为 1。",
+    "optimizer_width": "每个可训练参数的优化器状态字节数。",
+    "factored_states": "不带动量的 Adafactor：矩阵的每行、每列各保留一个数。",
+    "ddp_buckets": "DDP 的梯度桶，相当于梯度的第二份副本（gradient_as_bucket_view=False）。",
+    "on_gpu": "可能被卸载的部分中留在 GPU 上的量。",
+    "on_host": "可能被卸载的部分中放到主机内存的量。",
+    "kept": "一个保存的张量：每个 token `channels` 个数，每个数 `width` 字节。不计按 512 B 取整（小于 0.01%）。",
+    "reader_copies": "`readers` 个线性层的输入：通常只存一个张量；在 autocast 下，每个线性层各存一份低精度副本。",
+    "scores_kept": "一个注意力矩阵：每个头中，序列的每个 token 对每个 token。",
+    "expanded_channels": (
+        "所保留的键或值：滑动窗口需要掩码时，分组的键值头会复制到每个查询头。只有一个键值头时仅为视图，不复制。"
+    ),
+    "mask_kept": "SDPA 在每层保留的滑动窗口掩码：全部 token 对全部 token；序列未超出窗口时没有。",
+    "within_window": "仅在序列短于滑动窗口时才保留的量。",
+    "beyond_window": "仅在序列达到或超过滑动窗口时才保留的量。",
+    "expanded_gradients": "flash attention 的反向在求和之前，为每个查询头产生的键和值的梯度。",
+    "logsumexp_kept": "融合注意力保留的 softmax 统计量；memory-efficient 后端把序列填充到 `block` 的整数倍。",
+    "upcast_width": "在 autocast 以 fp32 执行的算子处，非融合代码以 fp32 保留的张量宽度。",
+    "copy_width": "fp32 softmax 之外低精度副本的宽度；全部为 fp32 时没有。",
+    "pick_by_mode": "三种实测宽度之一：全程 16 位、autocast 或全程 fp32。",
+    "router_kept": "无丢弃（dropless）混合专家的路由 softmax 和路由索引。",
+    "routed_channels": "一个 token 的全部路由副本的通道数。",
+    "input_kept_apart": "层自身的输入，仅当保存的 fp32 副本是另一个张量时（残差流为 16 位）才计；二者相同时为 0。",
+    "checkpoint_kept": "完全检查点为每层保留的量：以残差流的数据类型保存的层输入。",
+    "sequence_ways": "切分归一化、dropout 和残差的进程数：启用序列并行时为 tp，否则为 1。",
+    "local_tokens": "单卡上一个微批次的 token 数。",
+    "microbatch_bytes": "一个微批次的字节数。",
+    "waiting_kept": "除正在计算的微批次外，流水线中等待的微批次所保存的张量。",
+    "in_flight_1f1b": "1F1B 调度下，一个阶段同时保留激活的微批次数（阶段从 0 起编号）。",
+    "checkpoint_regions": "每 `every` 层一个区间的区间数，每个区间保留自己的输入。",
+    "rope_tables": "余弦表和正弦表，各层共用。",
+    "shared_mask": "单条序列的注意力掩码，各层共用：是每个重计算层的输入。",
+    "token_ids": "输入的 token 编号。",
+    "kept_after_forward": "一个微批次在全部层中保存的张量；需要重计算时，只有各区间的输入。",
+    "kept_in_backward": (
+        "反向已完成 `done` 层时，除正在计算的层外仍保留的量。按每 `every` 层重计算时：尚未到达的各区间的输入，以"
+        "及本区间其余各层。"
+    ),
+    "whole_copies": "autocast 为全部层制作的权重副本：在前向退出 autocast 上下文之前不断累积。",
+    "copies_at_loss": "损失反向时仍保存的权重副本；各层重计算时没有。",
+    "layers_done": "反向某一位置上已完成的层数：0、1、总层数减 2、总层数减 1。",
+    "gathered": "FSDP 组在聚合期间的完整权重，以计算数据类型存放。",
+    "prefetched": "下一层的聚合权重；反向到最后一层时已没有可预取的。",
+    "reduce_input": "上一层正进入 reduce-scatter 的梯度；第一层之前没有。",
+    "still_gathered": "FSDP 前向后不重新分片时仍处于聚合状态的层数（不含正在计算的层）。",
+    "gradients_so_far": "已完成各层的梯度；如有之前微批次留下的梯度，则为全部层的梯度。",
+    "if_carried": "本次反向之前已存在的梯度：来自之前的微批次，或在常驻缓冲区中。",
+    "new_gradient": "正在计算的层的权重梯度；若已有常驻缓冲区，则只有正在累加进去的那一个。",
+    "gradients_carried": "反向开始前 GPU 上是否已有梯度；卸载的梯度一产生就离开 GPU。",
+    "logits_bytes": "对完整 logits 计算损失：每个 token、每个词表项 `logit_width` 字节。",
+    "chunk_logits": "每次只计算一块 token 的损失。",
+    "liger_rows": "Liger 融合线性交叉熵每块的 token 数：token 数除以 ceil(V/h) 后向上取 2 的幂。",
+    "weight_copies": "autocast 在前向或该层反向结束之前保留的低精度权重副本。",
+    "all_weight_copies": "正在计算的层之前各层的副本；各层重计算时，副本每次只重做一份。",
+    "embedding_sort": "词嵌入反向的索引缓冲区。",
+    "tied_gradients": "共享权重：输出层的梯度、词嵌入的梯度及二者之和同时存在。",
+    "tied_embedding_gradients": "归约之前词嵌入的梯度；与输出层共享权重时，还有输出层的梯度及二者之和。",
+    "foreach_copy": "foreach 版 AdamW：额外一份张量列表，与本地参数等大。",
+    "forloop_copies": "逐参数循环：最大那个参数的临时量。",
+    "buckets": "通信桶；不会大于全部梯度。",
+    "live_parameters": "ZeRO-3：同时存在的聚合权重，包括正在计算的层、已预取的或即将再次使用的。",
+    "fp32_gradient_slice": "优化器更新逐片进行，并为当前片保留一份 fp32 梯度。",
+    "dummy_wgrads": "每种不同的权重形状缓存一个占位的权重梯度。",
+    "unless_unsharded": "只有前向后重新分片的层才会预取。",
+    "where_sharded": "只有当 ZeRO 阶段对权重分片时才存在的字节数。",
+    "unless_carried": "独立的一份梯度，除非已有缓冲区接收它。",
+    "adds_into_buffer": "新梯度累加到完整缓冲区时为 1；分片的梯度一产生就归约。",
+    "larger_if_carried": "目前已产生的分片梯度；如有之前微批次留下的梯度，则为全部。",
+    "unpacked_weight": "量化打包的基座中的一个权重，为矩阵乘解包成计算数据类型。",
+    "cached_one_stream": "只有一个计算流时，分配器在峰值之上的缓存块和碎块。",
+    "stream_pools": (
+        "FSDP 各通信流的内存池：根组的聚合与归约、四个层缓冲区和一次归约。每个流的池各有自己的峰值：一个流释放的"
+        "显存，另一个流拿不到。"
+    ),
+    "cached_fsdp": "FSDP 下的缓存块：损失计算时刻各池都处于各自的峰值，再减去已分配的量。",
+    "squeezed": "真正留下的缓存块：接近上限时，torch 会先释放所有可释放的块，然后才会失败。",
+    "communicator_buffers": "NCCL 缓冲区：第一个通信组和其后的每个通信组；单卡时没有。",
+    "communicators": "进行通信的进程组数：GPU 多于一张时一个，每增加一个并行维度再加一个。",
+    "world_size": "方案所占用的 GPU 数。",
+    "upper_end": "假定单卡显存无上限时，设备显存 90% 区间的上限；四种误差来源视为相互独立。",
+    "lower_end": "设备显存 90% 区间的下限；四种误差来源视为相互独立。",
+    "unavoidable_rest": "torch 归还全部可归还的块之后仍剩下的缓存块。",
+    "on_this_card": "显存有上限的卡上的区间上限：在失败之前缓存块先收缩，真正需要的量不会收缩。",
+    "least_needed": "这次训练的最低需求：各项取下限，分配器压缩到不可避免的最小值。",
+    "headroom": "单卡上剩余的显存。",
+    "verdict_code": "2 为放得下：区间上限在单卡容量之内。0 为放不下：连最低需求也超出。1 为临界：介于二者之间。",
+    "share": "部分占整体的比例。",
+    "host_memory": "单个节点的主机内存：卸载的状态连同其锁页取整，以及每个进程自身。",
+    "smaller": "两个大小中较小的一个。",
+    "derived": "训练的公式未经实测时为 1：由于其类型，或由于切分了张量或阶段。",
+    "formula_error": "公式自身误差区间的一端，区分推导得出和经过实测两类。",
+    "usable_memory": (
+        "只知道标称容量的设备上 torch 可见的显存，每 GB 对应 `per_gb`。每 GB 0.988 GiB 在 Hopper 上误差 0.3%，在 "
+        "B200 上 2%；对因 ECC 损失显存的型号则偏大。"
+    ),
+    "usable_memory_within": (
+        "已知打印总量的设备上 torch 可见的显存：按标称容量推算，但不超过总量减去驱动保留的部分。与公开的显存不足"
+        "报错相比，误差约 0.3%。"
+    ),
+    "thumb_param_bytes": "每个参数的训练状态字节数。不含主权重、类型转换副本、缓冲区和激活。",
+    "thumb_state": "全部参数的权重、梯度或一个动量，不分片：fp32 下为 4N。",
+    "thumb_memory": "按标称容量计的全部 GPU 显存。不扣除驱动保留以及 torch 够不到的部分。",
+    "thumb_largest": "状态恰好占满显存时的参数量。假定完美分片；除状态外一概不计。",
+    "thumb_master": "文章为 fp32 主权重副本增加的量：其余状态的一个比例。",
+    "thumb_layer": "单层激活，当作一个隐藏状态张量。实际每层保留的是它的 17 到 30 倍。",
+    "thumb_layers": "全部层的激活。",
+    "thumb_attention": "全部层的注意力矩阵。漏掉了注意力头数；`score_width` 为 1 时把元素个数当成字节数。",
+    "thumb_checkpoint_share": "使用检查点后剩余激活的比例。",
+    "thumb_max_batch": "由线性规律得到的最大微批次；取不大于它的整数。",
+    "two_point_slope": "由两个微批次得到的每增加一条序列的显存。仅当两点的峰值出现在同一阶段时成立。",
+    "two_point_fixed": "不随微批次增长的显存：过两点的直线在 0 处的值。",
+    "per_parameter": "每个参数的字节数。",
+    "scaled_to": "按参数量等比换算的另一规模模型的状态。",
+    "proportion": "第一个量是第二个量的多少倍。",
+    "share_saved": "由第二个量变为第一个量时节省的比例。",
+    "difference": "第一个量减去第二个量后剩下的部分。",
+    "best_interval": "显存最省的检查点间隔：每个区间一个输入，加上一个区间内保存的张量。",
+}  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from planner import explain
+from planner import explain, terms
 from planner.i18n import t
 from planner.quantity import Formula, Quantity
 from planner.report import chain
@@ -38,7 +38,9 @@ def show(found: Estimate) -> None:
 def one(quantity: Quantity, levels: int) -> None:
     """One number: formula in mathematical notation, with its values, its chain as a table, and the sources."""
     made = quantity.formula
-    st.markdown(f"**{plain(quantity.name)}** = {plain(shown(quantity.value, quantity.unit))}")
+    words = terms.beside(quantity.name)
+    name = f"**{plain(quantity.name)}** ({plain(words)})" if words else f"**{plain(quantity.name)}**"
+    st.markdown(f"{name} = {plain(shown(quantity.value, quantity.unit))}")
     if isinstance(made, Formula):
         st.latex(explain.latex(made))
         st.code(f"{made.name} = {explain.expression(made, quantity.inputs)}", language=None, wrap_lines=True)
@@ -55,7 +57,7 @@ def one(quantity: Quantity, levels: int) -> None:
 
 
 #: columns of the chain's table, and how wide they are
-COLUMNS = {"quantity": 220, "value": 96, "formula": 240, "numbers": 240, "source": 100, "because": 120}
+COLUMNS = {"quantity": 220, "label": 140, "value": 96, "formula": 240, "numbers": 240, "source": 100, "because": 120}
 
 
 def rows(tree: dict[str, Any], indent: str = "") -> Iterator[dict[str, str]]:
@@ -63,6 +65,7 @@ def rows(tree: dict[str, Any], indent: str = "") -> Iterator[dict[str, str]]:
     made = tree.get("formula")
     yield {
         "quantity": indent + str(tree["name"]),
+        "label": tree.get("label") or "",
         "value": shown(tree["value"], tree["unit"]),
         "formula": tree.get("expression") or (t(f"app.chain.{made}_row") if made else ""),
         "numbers": tree.get("with_numbers") or "",

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from planner import paths
+from planner import i18n, paths
 from planner.charts import theme
+from planner.i18n import t
 
 #: a card's memory with room left at its top; in colours that light and dark pages both carry
 _MARK = (
@@ -41,6 +42,25 @@ def dress(title: str) -> None:
     st.set_page_config(title, str(icon) if icon.is_file() else _ICON, "wide", 352)
     st.logo(str(logo) if logo.is_file() else _LOGO)
     st.html(STYLE)
+
+
+#: languages as their readers write them
+LANGUAGES = {"en": "EN", "zh": "中文"}
+
+
+def language() -> None:
+    """The switch between languages. The link holds the choice, under the table's name (not under what is shown)."""
+    st.sidebar.segmented_control(
+        t("app.language"), list(LANGUAGES), default=i18n.current(), format_func=LANGUAGES.get, required=True,
+        key="language", on_change=_switched, label_visibility="collapsed", persist_state="session",
+    )  # fmt: skip
+    if st.query_params.get("lang", i18n.DEFAULT) != i18n.current():
+        st.query_params["lang"] = i18n.current()
+
+
+def _switched() -> None:
+    """Callback of the switch."""
+    st.session_state["lang"] = st.query_params["lang"] = st.session_state["language"]
 
 
 def dark() -> bool:

@@ -9,7 +9,7 @@ import re
 
 import streamlit as st
 
-from planner.errors import PlannerError, Problem, nearest
+from planner.errors import PlannerError, Problem, language, nearest
 from planner.i18n import t
 from planner.spec import catalog
 from planner.spec.stack import stack
@@ -17,7 +17,7 @@ from views import _fields
 from views._fields import FIELDS, FIRST, KEYS, Field
 
 #: parameters of pages, beside those of the inputs
-PAGES = ("hold",)
+PAGES = ("hold", "lang")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _WORDS = {"source": ("name", "config"), "hardware": ("gpu", "node"), "hold": ("true", "false")}
 _COUNTS = ("cluster.gpus", "cluster.nodes")
@@ -25,6 +25,7 @@ _NAMES = {
     "cluster.gpu": lambda word: catalog.accelerator(word).id,
     "cluster.node": lambda word: catalog.node(word).id,
     "recipe.framework": lambda word: stack(word).id,
+    "lang": lambda word: language("lang", word),
 }
 _BY_NAME = {field.name: field for field in FIELDS}
 

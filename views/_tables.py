@@ -38,14 +38,17 @@ def figure(quantity: Quantity | None) -> str:
     value = float(value_of(quantity))
     match quantity.unit:
         case "param":
-            shown = count_text(value)
-        case "B" | "B/sequence":
-            shown = _short(gib(value))
+            return counted(count_text(value), "param")
         case "1":
             return written(value, "percent")
-        case _:
-            shown = _short(value)
-    return counted(shown, quantity.unit)
+    return counted(*amount(value, quantity.unit))
+
+
+def amount(value: float, unit: str) -> tuple[str, str]:
+    """A value to three figures, and its unit as people read it: bytes in GiB."""
+    if unit in ("B", "B/sequence"):
+        return _short(gib(value)), unit.replace("B", "GiB")
+    return _short(value), unit
 
 
 def counted(value: str, unit: str) -> str:
@@ -57,6 +60,11 @@ def counted(value: str, unit: str) -> str:
 def _short(value: float) -> str:
     """To three figures, without an exponent."""
     return f"{float(f'{value:.3g}'):,.12g}"
+
+
+def whole(text: str) -> str:
+    """A short text of ours that stays on one line."""
+    return plain(text).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def coded(text: str) -> str:

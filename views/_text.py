@@ -16,9 +16,15 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$:&!])")
 
 
 def speak() -> str:
-    """Use this session's language from here on, and return it. Every run, callback and download begins with it."""
-    language = str(st.session_state.get("lang", i18n.DEFAULT))
-    i18n.use(language)
+    """Use this session's language from here on, and return it. Every run, callback and download begins with it.
+
+    A session begins in the language of its link, else of its browser, else in English.
+    """
+    if "lang" not in st.session_state:
+        said = (st.query_params.get("lang"), st.context.locale)
+        found = (i18n.canonical(one) for one in said if one)
+        st.session_state["lang"] = next((one for one in found if one), i18n.DEFAULT)
+    i18n.use(str(st.session_state["lang"]))
     return i18n.current()
 
 
@@ -30,8 +36,10 @@ def plain(text: object) -> str:
 
 def problem_line(problem: Problem) -> str:
     """One problem as Markdown: where, what, and the nearest valid value."""
-    line = f"**{plain(problem.field)}**: {plain(problem.problem)}"
-    return f"{line} {t('app.nearest', nearest=plain(problem.nearest))}" if problem.nearest else line
+    line = f"**{plain(problem.field)}**" + t("join.colon") + plain(problem.problem)
+    if not problem.nearest:
+        return line
+    return line + t("join.sentences") + t("app.nearest", nearest=plain(problem.nearest))
 
 
 def problem_list(title: str, problems: Iterable[Problem]) -> str:

@@ -67,7 +67,7 @@ def verdict(found: Estimate, fit: dict[str, Any]) -> None:
     peak = t("app.fit.binding", phase=t("phase." + fit["peak_phase"]), part=t("part." + biggest),
              gib=f"{parts[biggest]:.1f}")  # fmt: skip
     box: dict[str, Callable[..., Any]] = {"fits": st.success, "edge": st.warning, "oom": st.error}
-    box[found.verdict](f"**{t('verdict.' + found.verdict)}.** {headroom} {peak}")
+    box[found.verdict](t("app.fit.verdict", verdict=t("verdict." + found.verdict), headroom=headroom, peak=peak))
 
 
 def figures(fit: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ def _remedy(key: str, title: str, one: Remedy) -> None:
 def notes(found: Estimate) -> None:
     """Warnings beside the answer."""
     for warning in found.warnings:
-        st.warning(f"{plain(warning.because)} {plain(warning.remedy)}")
+        st.warning(plain(warning.because) + t("join.sentences") + plain(warning.remedy))
 
 
 def details(found: Estimate, fit: dict[str, Any], rows: pd.DataFrame) -> None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
 import streamlit as st
 
-from planner import reference
+from planner import reference, terms
 from planner.calibration.coefficients import Coefficient
 from planner.errors import Problem
 from planner.i18n import has, t
 from planner.quantity import Formula
-from views import _chain, _tables
+from views import _tables
 from views._text import plain, problem_list
 
 TABS = ("formulas", "glossary", "coefficients", "sources")
 #: the most formulas that a search shows at once
 MOST = 20
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 GLOSSARY = {"name": 190, "symbol": 70, "unit": 130, "en": 260, "zh": 240, "note": 380}
 COEFFICIENTS = ("name", "value", "spread", "unit", "valid", "origin", "source")
 
@@ -125,8 +127,15 @@ def _source(one: Formula) -> str:
 def work(source: dict[str, Any]) -> str:
     """A work in a line: authors, title, year, where, and when it was read."""
     said = [str(source[part]) for part in ("authors", "title", "year", "where") if source.get(part)]
-    line = plain(". ".join(said) or t("app.chain.unlisted"))
-    return f"{line}. {t('page_formulas.read_on', day=source['read_on'])}" if source.get("read_on") else line
+    line = plain(". ".join(part.rstrip(".") for part in said) or t("app.chain.unlisted"))
+    return f"{line}. {_read_on(source['read_on'])}" if source.get("read_on") else line
+
+
+def _read_on(day: str) -> str:
+    """When it was read; some pages are dated by their year."""
+    if _DAY.fullmatch(day):
+        return t("page_formulas.read_on", day=day)
+    return t("page_formulas.read_in", year=plain(day))
 
 
 # Glossary, coefficients, sources
@@ -155,12 +164,17 @@ def _coefficients() -> None:
 
 def coefficient(one: Coefficient) -> dict[str, str]:
     """A coefficient as cells in Markdown; bytes in GiB."""
-    value, low, high = (_chain.shown(v, one.unit) for v in (one.value, one.low, one.high))
+    value, low, high = (_tables.amount(v, one.unit)[0] for v in (one.value, one.low, one.high))
     return {
-        "name": f"**{plain(reference.label(one.name))}** `{one.name}`", "value": plain(value),
-        "spread": f"{plain(low)} … {plain(high)}", "unit": _unit(one.unit), "valid": plain(one.valid),
+        "name": _named(one.name), "value": plain(value), "spread": _tables.whole(f"{low} … {high}"),
+        "unit": _unit(_tables.amount(one.value, one.unit)[1]), "valid": plain(one.valid),
         "origin": plain(one.origin), "source": plain(one.source),
     }  # fmt: skip
+
+
+def _named(name: str) -> str:
+    """A coefficient's name, with what it is called where the glossary has it."""
+    return f"**{plain(terms.beside(name))}** `{name}`" if terms.beside(name) else f"`{name}`"
 
 
 def _sources() -> None:

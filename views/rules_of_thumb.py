@@ -12,7 +12,8 @@ import streamlit as st
 from planner import article, cases, explain, i18n, thumb
 from planner.errors import PlannerError
 from planner.i18n import t
-from planner.quantity import Formula
+from planner.quantity import Formula, value_of
+from planner.units import gb
 from views import _inputs, _tables
 from views._text import plain, problem_list
 
@@ -28,8 +29,8 @@ GROUPS = {
 }
 #: beside the word, so that a verdict is told without its colour
 MARKS = {"sound": "✓", "approx": "≈", "wrong": "✗"}
-#: columns of the audit, and how wide they are
-COLUMNS = {"number": 52, "scope": 64, "verdict": 96, "claim": 300, "right": 560, "live": 110}
+#: columns of the audit
+COLUMNS = ("number", "scope", "verdict", "claim", "right", "live")
 SCOPES = [f"S{i}" for i in range(1, 19)]
 FORMULAS = "views/formulas.py"
 
@@ -77,8 +78,14 @@ def _shown(one: thumb.Rule) -> dict[str, Any]:
         "says": says, "model": _tables.figure(one.model), "numbers": _tables.numbers(one.rule),
         "formula": made.name if isinstance(made, Formula) else "", "because": one.because(),
         "also": [(thumb.label(name), _tables.figure(value)) for name, value in one.also],
-        "rows": list(one.rows),
+        "rows": list(one.rows), "stated": _stated(one),
     }  # fmt: skip
+
+
+def _stated(one: thumb.Rule) -> str:
+    """The figure as the article gives it, in GB."""
+    ends = [one.rule] if one.upper is None else [one.rule, one.upper]
+    return " – ".join(_tables.counted(explain.figure(gb(float(value_of(end)))), "GB") for end in ends)
 
 
 def group(key: str) -> str:
@@ -105,7 +112,7 @@ def _rules(asked: _inputs.Asked) -> None:
 
 def _card(one: Mapping[str, Any]) -> None:
     """One rule: what it says, what the planner says, and why."""
-    with st.container(border=True, key=f"rule-{one['key']}", gap="xsmall"):
+    with st.container(border=True, key=f"rule-{one['key']}", gap="xsmall", height="stretch"):
         about = t(f"page_rules.about.{one['about']}")
         st.markdown(f"**{plain(one['title'])}**  \n{verdict(one['verdict'])} · {about}")
         left, right = st.columns(2, gap="small")
@@ -114,9 +121,10 @@ def _card(one: Mapping[str, Any]) -> None:
         if one["numbers"]:
             st.code(one["numbers"], language=None, wrap_lines=True)
         else:
-            st.caption(t("page_rules.stated"))
+            st.caption(t("page_rules.stated", figure=one["stated"]))
         if one["also"]:
-            also = "\n".join(f"- {plain(name)}: **{plain(value)}**" for name, value in one["also"])
+            lines = (t("page_rules.also_line", name=plain(name), value=plain(value)) for name, value in one["also"])
+            also = "\n".join(f"- {line}" for line in lines)
             st.markdown(f"{t('page_rules.also')}\n\n{also}")
         st.markdown(plain(one["because"]))
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
@@ -194,8 +202,12 @@ def _scope(name: str) -> str:
 def _audit_table(rows: Iterable[Mapping[str, Any]]) -> None:
     """The rows as a table whose text wraps."""
     names = {name: t(f"page_rules.column.{name}") for name in COLUMNS}
-    shown = pd.DataFrame([{title: plain(row[name]) for name, title in names.items()} for row in rows])
+    shown = pd.DataFrame([{title: _cell(name, row[name]) for name, title in names.items()} for row in rows])
     st.table(shown, hide_index=True, border="horizontal", alt=t("page_rules.audit_alt"))
+
+
+def _cell(column: str, value: Any) -> str:
+    return _tables.whole(str(value)) if column in ("verdict", "live") else plain(value)
 
 
 # The largest batch of the run at hand
