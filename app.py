@@ -13,8 +13,6 @@ def main() -> None:
     """One run of the app."""
     speak()
     _frame.dress(t("app.title"))
-    _link.check()
-    _frame.language()
     here = st.navigation(
         [
             st.Page("views/fit.py", title=t("app.page.fit"), url_path="fit", default=True, help=t("app.page.fit_help")),
@@ -27,6 +25,8 @@ def main() -> None:
         ],
         position="top",
     )  # fmt: skip
+    _link.check()  # after the page is known: it may run the page anew
+    _frame.language()
     _inputs.read()
     _files.show_refused()
     here.run()

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from planner import explain, terms
+from planner import explain, reference, terms
 from planner.i18n import t
 from planner.quantity import Formula, Quantity
 from planner.report import chain
@@ -42,7 +42,9 @@ def one(quantity: Quantity, levels: int) -> None:
     name = f"**{plain(quantity.name)}** ({plain(words)})" if words else f"**{plain(quantity.name)}**"
     st.markdown(f"{name} = {plain(shown(quantity.value, quantity.unit))}")
     if isinstance(made, Formula):
-        st.latex(explain.latex(made))
+        st.latex(reference.latex(made))
+        name = t("page_rules.open", name=made.name)
+        st.page_link("views/formulas.py", label=name, query_params={"formula": made.name})
         st.code(f"{made.name} = {explain.expression(made, quantity.inputs)}", language=None, wrap_lines=True)
         st.caption(plain(made.__doc__ or ""))
     elif made:

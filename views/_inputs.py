@@ -114,7 +114,7 @@ def _assumed(case: Case) -> dict[str, str]:
     """What the planner has for each field, by field: of the case, or as it was filled in."""
     whole = {"recipe": answers.recipe(case), "plan": answers.plan(case)}
     found = {name: _word(value) for name, value in _fields.leaves(whole) if not isinstance(value, list)}
-    return found | {one.field.removesuffix(".preset"): str(one.value) for one in case.filled}
+    return found | {one.field.removesuffix(".preset"): _word(one.value) for one in case.filled}
 
 
 def _word(value: Any) -> str:

@@ -10,14 +10,14 @@ import re
 import streamlit as st
 
 from planner.errors import PlannerError, Problem, language, nearest
-from planner.i18n import t
+from planner.i18n import phrase
 from planner.spec import catalog
 from planner.spec.stack import stack
 from views import _fields
 from views._fields import FIELDS, FIRST, KEYS, Field
 
 #: parameters of pages, beside those of the inputs
-PAGES = ("hold", "lang")
+PAGES = ("hold", "lang", "formula")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _WORDS = {"source": ("name", "config"), "hardware": ("gpu", "node"), "hold": ("true", "false")}
 _COUNTS = ("cluster.gpus", "cluster.nodes")
@@ -47,7 +47,7 @@ def _check(name: str, values: list[str], problems: list[Problem]) -> None:
     """One parameter: left as it is, put in another spelling, or taken out with a problem noted."""
     if name not in (*KEYS, *PAGES):
         close = nearest(name[:60], KEYS) if "." in name else None
-        problems.append(Problem(name[:60], t("app.link.unknown"), close))
+        problems.append(Problem(name[:60], phrase("app.link.unknown"), close))
         del st.query_params[name]
         return
     if not any(values):
@@ -69,7 +69,7 @@ def _taken(name: str, values: list[str], problems: list[Problem]) -> list[str]:
     last = values[-1]
     if name in _COUNTS or (field and field.kind == "whole"):
         if not _WHOLE.fullmatch(last):
-            problems.append(Problem(name, t("app.link.whole", value=last[:60]), _default(name)))
+            problems.append(Problem(name, phrase("app.link.whole", value=last[:60]), _default(name)))
         return [last]
     if name in _NAMES:
         return [_named(name, last, problems)]
@@ -92,7 +92,7 @@ def _one_of(name: str, word: str, field: Field | None, problems: list[Problem]) 
     plain = word.strip().lower()
     plain = {"true": "on", "false": "off"}.get(plain, plain) if "on" in choices else plain
     if plain not in choices:
-        problems.append(Problem(name, t("app.link.choice", value=word[:60]), ", ".join(choices)))
+        problems.append(Problem(name, phrase("app.link.choice", value=word[:60]), ", ".join(choices)))
     return plain
 
 

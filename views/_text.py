@@ -36,10 +36,10 @@ def plain(text: object) -> str:
 
 def problem_line(problem: Problem) -> str:
     """One problem as Markdown: where, what, and the nearest valid value."""
-    line = f"**{plain(problem.field)}**" + t("join.colon") + plain(problem.problem)
+    line = f"**{plain(problem.field)}**{t('join.colon')}{plain(problem.problem)}"
     if not problem.nearest:
         return line
-    return line + t("join.sentences") + t("app.nearest", nearest=plain(problem.nearest))
+    return t("join.sentences").join((line, t("app.nearest", nearest=plain(problem.nearest))))
 
 
 def problem_list(title: str, problems: Iterable[Problem]) -> str:

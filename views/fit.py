@@ -121,7 +121,7 @@ def _remedy(key: str, title: str, one: Remedy) -> None:
 def notes(found: Estimate) -> None:
     """Warnings beside the answer."""
     for warning in found.warnings:
-        st.warning(plain(warning.because) + t("join.sentences") + plain(warning.remedy))
+        st.warning(t("join.sentences").join((plain(warning.because), plain(warning.remedy))))
 
 
 def details(found: Estimate, fit: dict[str, Any], rows: pd.DataFrame) -> None:

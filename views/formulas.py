@@ -111,8 +111,8 @@ def card(one: Formula) -> None:
 
 
 def _inputs(one: Formula) -> str:
-    head = [t(f"page_formulas.column.{name}") for name in ("symbol", "name", "input", "unit")]
-    rows = ([f"${i['latex']}$", f"`{i['name']}`", plain(i["label"]), _unit(i["unit"])] for i in reference.inputs(one))
+    head = [t(f"page_formulas.column.{name}") for name in ("symbol", "input", "unit")]
+    rows = ([f"${i['latex']}$", f"{plain(i['label'])} `{i['name']}`", _unit(i["unit"])] for i in reference.inputs(one))
     return _tables.table(head, rows)
 
 
@@ -121,7 +121,8 @@ def _unit(unit: str) -> str:
 
 
 def _source(one: Formula) -> str:
-    return f"{t('page_formulas.source')} **{plain(one.source)}**: {work(reference.works().get(one.source, {}))}"
+    cited = f"**{plain(one.source)}**: {work(reference.works().get(one.source, {}))}"
+    return t("page_formulas.source", key=cited)
 
 
 def work(source: dict[str, Any]) -> str:

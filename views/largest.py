@@ -75,9 +75,9 @@ def table(found: dict[str, Any]) -> None:
         column_config={
             "open": st.column_config.ButtonColumn(t("app.largest.open_in"), on_click=open_row, args=(found["cases"],),
                                                   key="open_row", width=66),
-            "recipe": text(t("show.recipe"), width=208), "sure": text(t("app.largest.sure"), width=62),
-            "most": text(t("show.params"), width=62), "shape": text(t("app.largest.shape"), width=84),
-            "plan": text(t("app.largest.plan"), width=112), "binding": text(t("show.binding"), width=222),
+            "recipe": text(t("show.recipe"), width=208), "sure": text(t("app.largest.sure"), width=70),
+            "most": text(t("show.params"), width=70), "shape": text(t("app.largest.shape"), width=84),
+            "plan": text(t("app.largest.plan"), width=112), "binding": text(t("show.binding"), width=206),
             "headroom": number(t("app.largest.headroom"), format="%.1f", width=66, help=t("app.largest.headroom_help")),
             "device": number(t("app.largest.device"), format="%.1f", width=68, help=t("app.largest.device_help")),
             "host": number(t("app.largest.host"), format="%.0f", width=66, help=t("app.largest.host_help")),

@@ -31,6 +31,11 @@ GROUPS = {
 MARKS = {"sound": "✓", "approx": "≈", "wrong": "✗"}
 #: columns of the audit
 COLUMNS = ("number", "scope", "verdict", "claim", "right", "live")
+#: number, promise, verdict and figure stay on one line, in Chinese too
+STYLE = """<style>
+.st-key-audit_rows :is(td, th):is(:nth-child(-n+3), :last-child) { white-space: nowrap; }
+.st-key-audit_rows :is(td, th):is(:nth-child(-n+3), :last-child) * { white-space: nowrap; }
+</style>"""
 SCOPES = [f"S{i}" for i in range(1, 19)]
 FORMULAS = "views/formulas.py"
 
@@ -202,12 +207,10 @@ def _scope(name: str) -> str:
 def _audit_table(rows: Iterable[Mapping[str, Any]]) -> None:
     """The rows as a table whose text wraps."""
     names = {name: t(f"page_rules.column.{name}") for name in COLUMNS}
-    shown = pd.DataFrame([{title: _cell(name, row[name]) for name, title in names.items()} for row in rows])
-    st.table(shown, hide_index=True, border="horizontal", alt=t("page_rules.audit_alt"))
-
-
-def _cell(column: str, value: Any) -> str:
-    return _tables.whole(str(value)) if column in ("verdict", "live") else plain(value)
+    shown = pd.DataFrame([{title: plain(row[name]) for name, title in names.items()} for row in rows])
+    st.html(STYLE)
+    with st.container(key="audit_rows"):
+        st.table(shown, hide_index=True, border="horizontal", alt=t("page_rules.audit_alt"))
 
 
 # The largest batch of the run at hand

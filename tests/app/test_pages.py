@@ -235,7 +235,7 @@ def test_a_search_that_finds_nothing_says_so(visit: Visit) -> None:
     app.text_input(key="formulas_words").set_value("<b>nothing</b>")
     run(app)
     assert not app.latex
-    assert "0 formulas found" in written(app)
+    assert "Formulas found: 0" in written(app)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

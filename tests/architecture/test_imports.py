@@ -22,7 +22,8 @@ LAYERS = {
     "planner.calibration.fit": 4, "planner.calibration.probe": 4, "planner.calibration.record": 4,
     "planner.evidence": 4, "planner.explain": 4, "planner.search": 4, "planner.trace": 4,
     "planner": 5,  # planner/__init__.py, the public surface
-    "planner.answers": 5, "planner.article": 5, "planner.listing": 5, "planner.thumb": 5, "planner.show": 6,
+    "planner.answers": 5, "planner.article": 5, "planner.listing": 5, "planner.reference": 5, "planner.thumb": 5,
+    "planner.show": 6,
     "planner.charts": 6, "planner.diagnose": 6, "planner.export": 6, "planner.jobs": 6, "planner.lint": 6,
     "planner.report": 6, "planner.store": 6,
     "planner.__main__": 7, "planner.cli": 7, "views": 7, "app": 7,
