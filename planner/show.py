@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from planner import explain, thumb
 from planner.answers import in_gib
@@ -22,6 +22,11 @@ from planner.units import count_text, gib
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 COLOURS = {"fits": "green", "edge": "yellow", "oom": "red"}
+
+
+def _table(*heads: str, pad_edge: bool = True) -> Table:
+    """A table without lines. Long cells go on in the next line: Chinese has no spaces to break at, and none is cut."""
+    return Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=pad_edge)
 
 
 def verdict(found: Estimate) -> str:
@@ -47,7 +52,7 @@ def fit(found: Estimate) -> None:
         t("show.peak", phase=t("phase." + memory.peak_phase), allocated=f"{in_gib(memory.allocated):.3f}",
           reserved=f"{in_gib(memory.reserved):.1f}")
     )  # fmt: skip
-    table = Table(t("show.part"), t("show.gib"), box=None, pad_edge=False)
+    table = _table(t("show.part"), t("show.gib"), pad_edge=False)
     table.columns[1].justify = "right"
     for name, part in found.breakdown().items():
         table.add_row(t("part." + name), f"{in_gib(part):.3f}")
@@ -68,7 +73,7 @@ def _stages(found: Estimate) -> None:
     stages = found.stages()
     if len(stages) < 2:
         return
-    table = Table(t("show.stage"), t("show.allocated_gib"), t("show.device_gib"), t("show.peak_phase"), box=None)
+    table = _table(t("show.stage"), t("show.allocated_gib"), t("show.device_gib"), t("show.peak_phase"))
     for one in stages:
         row = (f"{in_gib(one.allocated):.2f}", f"{in_gib(one.device):.2f}", t("phase." + one.peak_phase))
         table.add_row(str(one.stage.index), *row)
@@ -112,7 +117,7 @@ def largest(found: list[Largest]) -> None:
         cluster = first.case.cluster
         out.print(escape(t("show.largest_on", gpus=cluster.gpus, gpu=cluster.accelerator.name)))
     columns = ("regime", "recipe", "params", "sure", "shape", "binding")
-    table = Table(*(t(f"show.{c}") for c in columns), box=None)
+    table = _table(*(t(f"show.{c}") for c in columns))
     for one in found:
         model = one.case.model if one.case else None
         layers = f"{int(model.layers)} x {int(model.hidden)}" if model else "-"
@@ -127,7 +132,7 @@ def largest(found: list[Largest]) -> None:
 
 def rules(made: list[thumb.Rule]) -> None:
     """Rules of thumb, what the model says to the same question, and why."""
-    table = Table(*(t(f"show.{c}") for c in ("rule", "rule_says", "model_says", "because")), box=None)
+    table = _table(*(t(f"show.{c}") for c in ("rule", "rule_says", "model_says", "because")))
     for one in thumb.as_json(made):
         says, model = (_said(one[thumb.KEYS[one["unit"]]], one["unit"]), _said(one["model"], one["unit"]))
         table.add_row(escape(one["title"]), says, model, escape(one["because"]))
@@ -159,7 +164,7 @@ def catalog(what: str, rows: list[dict[str, Any]]) -> None:
     """The answer of `catalog`."""
     hidden = {"sources", "source", "notes", "aliases"}
     columns = [c for c in rows[0] if c not in hidden]
-    table = Table(*(t(f"catalog.{c}") for c in columns), box=None)
+    table = _table(*(t(f"catalog.{c}") for c in columns))
     for row in rows:
         table.add_row(*(escape(_cell(row[c])) for c in columns))
     out.print(table)

@@ -90,6 +90,12 @@ def test_every_command_speaks_chinese(name: str, capsys: pytest.CaptureFixture[s
         assert english(said) == []
 
 
+def test_no_cell_of_a_narrow_table_is_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "out", show.Console(width=80, no_color=True))
+    _, said = run(capsys, *COMMANDS["largest"], "--lang", "zh")
+    assert "\u2026" not in said
+
+
 @pytest.mark.usefixtures("plain_console")
 @pytest.mark.parametrize("name", ["fit", "largest", "batch", "explain"])
 def test_json_has_the_same_keys_and_numbers_in_both_languages(name: str, capsys: pytest.CaptureFixture[str]) -> None:
