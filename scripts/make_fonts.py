@@ -1,4 +1,4 @@
-"""Makes assets/fonts/NotoSansSC-Regular.ttf and -Bold.ttf out of the npm package @fontsource/noto-sans-sc.
+"""Makes the fonts of assets/fonts and static/ out of the npm package @fontsource/noto-sans-sc.
 
     npm pack @fontsource/noto-sans-sc@5.3.0 && tar xzf fontsource-noto-sans-sc-5.3.0.tgz
     .venv/bin/python scripts/make_fonts.py package
@@ -50,6 +50,9 @@ def main() -> None:
         made(source, style).save(path)
         print(f"{path.name}: {path.stat().st_size} bytes")
     shutil.copyfile(source / "LICENSE", FONTS / "OFL.txt")
+    web = made(source, "Regular")
+    web.flavor = "woff2"  # browsers unpack it quickly; served by the app where the system has no Chinese font
+    web.save(FONTS.parents[1] / "static" / "NotoSansSC-Regular.woff2")
 
 
 if __name__ == "__main__":
