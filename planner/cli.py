@@ -83,7 +83,7 @@ def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> di
     if case == "-":
         tree = cases.read(sys.stdin.buffer.read(cases.MOST_BYTES + 1), t("command.standard-input"))
     else:
-        tree = cases.read_file(case) if case else {}
+        tree = _opened(case) if case else {}
     changes = {OPTIONS[k]: v for k, v in options.items() if v is not None}
     problems = []
     for one in settings or []:
@@ -95,6 +95,17 @@ def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> di
     if problems:
         raise BadInput(problems)
     return merged(tree, changes)
+
+
+def _opened(path: str) -> dict[str, Any]:
+    """The case in a file: JSON, TOML, or a report that carries it."""
+    kind = Path(path).suffix.lower()
+    if kind not in (".pdf", ".html") or not Path(path).is_file():
+        return cases.read_file(path)
+    from planner.report import render
+
+    data = Path(path).read_bytes()
+    return render.case_from_pdf(data) if kind == ".pdf" else render.case_from_html(data.decode("utf-8", "replace"))
 
 
 def emit(answer: dict[str, Any]) -> None:

@@ -32,11 +32,12 @@ def _table(*heads: str, pad_edge: bool = True) -> Table:
 def verdict(found: Estimate) -> str:
     """The verdict with headroom and band, one line."""
     m = found.memory
-    colour = COLOURS[found.verdict]
+    colour = COLOURS[found.overall]
     band = f"{in_gib(m.low):.1f} … {in_gib(m.high):.1f}"
     return (
-        f"[bold {colour}]{t('verdict.' + found.verdict)}[/]{t('join.colon')}"
-        + t("show.headroom", headroom=f"{in_gib(m.headroom):.1f}", usable=f"{in_gib(m.usable):.1f}",
+        f"[bold {colour}]{found.headline}[/]{t('join.colon')}"
+        + t("show.headroom" if in_gib(m.headroom) >= 0 else "app.fit.lacking",
+            headroom=f"{abs(in_gib(m.headroom)):.1f}", usable=f"{in_gib(m.usable):.1f}",
             device=f"{in_gib(m.device):.1f}", band=band)
     )  # fmt: skip
 
@@ -61,12 +62,16 @@ def fit(found: Estimate) -> None:
     _stages(found)
     _host(found)
     out.print(t("show.time_open"))
-    for warning in found.warnings:
-        line = t("show.warning", code=warning.code, because=warning.because, remedy=warning.remedy)
-        out.print(escape(line), style="yellow")
+    _warnings(found)
     if found.verdict != "fits":
         _remedies(found)
     out.print(escape(t("show.assumed", assumed=t("join.items").join(case.assumed))), style="dim")
+
+
+def _warnings(found: Estimate) -> None:
+    for warning in found.warnings:
+        line = t("show.warning", code=warning.code, because=warning.because, remedy=warning.remedy)
+        out.print(escape(line), style="yellow")
 
 
 def _stages(found: Estimate) -> None:
@@ -152,6 +157,7 @@ def limit(name: str, found: Limit) -> None:
     """The answer of `batch` and `sequence`."""
     out.print(t(f"show.{name}", value=found.value, comfortable=found.comfortable, binding=found.binding))
     out.print(verdict(found.estimate))
+    _warnings(found.estimate)
 
 
 def explanation(quantity: Quantity, depth: int) -> None:

@@ -67,7 +67,7 @@ def verdict(found: Estimate, fit: dict[str, Any]) -> None:
     peak = t("app.fit.binding", phase=t("phase." + fit["peak_phase"]), part=t("part." + biggest),
              gib=f"{parts[biggest]:.1f}")  # fmt: skip
     box: dict[str, Callable[..., Any]] = {"fits": st.success, "edge": st.warning, "oom": st.error}
-    box[found.verdict](t("app.fit.verdict", verdict=t("verdict." + found.verdict), headroom=headroom, peak=peak))
+    box[found.overall](t("app.fit.verdict", verdict=found.headline, headroom=headroom, peak=peak))
 
 
 def figures(fit: dict[str, Any]) -> None:

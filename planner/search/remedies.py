@@ -13,7 +13,10 @@ from planner.i18n import t
 from planner.quantity import value_of
 from planner.spec.case import Case
 from planner.step.evaluate import Estimate, evaluate
+from planner.units import GIB
 
+#: B; less freed memory is not worth a line
+WORTH_SAYING = 0.05 * GIB
 _ORDER = {"oom": 0, "edge": 1, "fits": 2}
 
 
@@ -35,8 +38,9 @@ class Remedy:
 
 def remedies(found: Estimate) -> list[Remedy]:
     """Changes that free memory, those that reach a better verdict first, then the gentlest (the order of the list)."""
-    made = [r for r in _tried(found) if r.saved > 0]
+    made = list(_tried(found))
     better = [r for r in made if _ORDER[r.estimate.verdict] > _ORDER[found.verdict]]
+    made = [r for r in made if r in better or r.saved > WORTH_SAYING]
     rest = [r for r in made if r not in better]
     best_first = sorted(better, key=lambda r: -_ORDER[r.estimate.verdict])
     return [*best_first, *sorted(rest, key=lambda r: -r.saved)]
@@ -68,7 +72,7 @@ def _tried(found: Estimate) -> Iterator[Remedy]:
             continue  # this change is not legal here
         if after.host.verdict == "oom":
             continue
-        saved = O.headroom(usable=found.memory.least, device=after.memory.least)
+        saved = O.headroom(usable=after.memory.headroom, device=found.memory.headroom)
         yield Remedy(key, changes, after, float(value_of(saved)), tuple(values.items()))
 
 

@@ -19,7 +19,8 @@ from planner.spec.huggingface import read_config
 from planner.spec.model import Model
 from planner.spec.stack import Stack, stack
 
-DEFAULT_FRAMEWORK = "pytorch"
+DEFAULT_FRAMEWORK = "hf-transformers"
+WITH_ZERO = "deepspeed"
 SPELLINGS = Path(__file__).parent.parent / "data" / "spellings.toml"
 
 
@@ -112,13 +113,22 @@ def _from_dict(given: dict[str, Any], files: bool) -> Model:
 def _stack(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) -> Stack:
     named = form.recipe.framework if form.recipe else None
     if named is None:
-        assumed.append(Assumed("recipe.framework", DEFAULT_FRAMEWORK, Phrase("assumed.unnamed")))
-        return stack(DEFAULT_FRAMEWORK)
+        usual = WITH_ZERO if _wants_zero(form) else DEFAULT_FRAMEWORK
+        assumed.append(Assumed("recipe.framework", usual, Phrase("assumed.unnamed")))
+        return stack(usual)
     try:
         return stack(named)
     except PlannerError as error:
         problems.extend(error.problems)
         return stack(DEFAULT_FRAMEWORK)
+
+
+def _wants_zero(form: CaseForm) -> bool:
+    """Whether the plan asks for what DeepSpeed is known for: its ZeRO, or states in host memory."""
+    plan = form.plan
+    if plan is None:
+        return False
+    return (plan.data_parallel or "").lower() in ("zero", "deepspeed") or bool(plan.offload and plan.offload.optimizer)
 
 
 def merged(stated: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner.i18n import t
 from planner.layers.model import parameters
 from planner.quantity import Quantity
 from planner.spec.case import Case
 from planner.step import breakdown as B
-from planner.step.memory import Host, Memory, host, memory, stages
+from planner.step.memory import VERDICTS, Host, Memory, host, memory, stages
 from planner.step.warn import Warning, warnings
 
 
@@ -26,6 +27,18 @@ class Estimate:
     def verdict(self) -> str:
         """fits, edge or oom on the GPU."""
         return self.memory.verdict
+
+    @property
+    def overall(self) -> str:
+        """The worse of the GPU's verdict and the host's: what a headline says."""
+        host = self.host.verdict or "fits"
+        return min(self.verdict, host, key=VERDICTS.index)
+
+    @property
+    def headline(self) -> str:
+        """The overall verdict in words, with the host named where it is what decides."""
+        said = t(f"verdict.{self.overall}")
+        return said if self.overall == self.verdict else t("verdict.by_host", verdict=said)
 
     def breakdown(self) -> dict[str, Quantity]:
         """Device memory by kind, at the moment of the peak."""

@@ -252,6 +252,7 @@ def test_an_explanation_names_things_in_chinese_beside_their_code() -> None:
 @pytest.mark.usefixtures("chinese")
 def test_charts_draw_chinese() -> None:
     """A family that vl-convert does not know draws no text at all: a picture with its words has more dark pixels."""
+    memory._breakdown.cache_clear()  # whatever a test before this one has made of the tables
     fit = answers.fit(planner.evaluate(planner.load_case(CASE)))
     spec, rows = memory.breakdown_spec(), memory.breakdown_rows(fit)
     svg = theme.svg(spec, rows)
