@@ -53,7 +53,7 @@ def read(text: str | bytes, where: str = "case") -> dict[str, Any]:
         large = phrase("problem.case.large", bytes=len(text))
         raise BadInput(Problem(where, large, phrase("near.bytes", most=MOST_BYTES)))
     try:
-        plain = text.decode("utf-8") if isinstance(text, bytes) else text
+        plain = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         tree = json.loads(plain) if plain.lstrip().startswith("{") else tomllib.loads(plain)
     except RecursionError:
         raise BadInput(Problem(where, Phrase("problem.too_deep"))) from None
@@ -69,6 +69,8 @@ def read(text: str | bytes, where: str = "case") -> dict[str, Any]:
 def read_file(path: str) -> dict[str, Any]:
     """The raw case in a file."""
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise BadInput(Problem("case", phrase("problem.not-a-file", path=path)))  # a folder, a pipe
         with Path(path).open("rb") as file:
             return read(file.read(MOST_BYTES + 1), path)
     except OSError as error:

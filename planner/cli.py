@@ -100,12 +100,19 @@ def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> di
 def _opened(path: str) -> dict[str, Any]:
     """The case in a file: JSON, TOML, or a report that carries it."""
     kind = Path(path).suffix.lower()
-    if kind not in (".pdf", ".html") or not Path(path).is_file():
+    if kind not in (".pdf", ".html") or not _is_file(path):
         return cases.read_file(path)
     from planner.report import render
 
     data = Path(path).read_bytes()
     return render.case_from_pdf(data) if kind == ".pdf" else render.case_from_html(data.decode("utf-8", "replace"))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # a name no file can have
+        return False
 
 
 def emit(answer: dict[str, Any]) -> None:
@@ -221,7 +228,7 @@ def explain_(
     as_json: Json = False, lang: Lang = "en",
 ) -> None:  # fmt: skip
     """The chain of formulas, values, units and sources behind a number."""
-    named = case != "-" and not Path(case).is_file()
+    named = case != "-" and not _is_file(case)
     made = cases.case(
         raw_case(
             None if named else case, settings, model=case if named else None, gpu=gpu, gpus=gpus, framework=framework,
@@ -276,6 +283,10 @@ def report(
     """The capacity report of a case, as PDF or HTML, with the case attached."""
     if pdf is None and html is None:
         raise BadInput(Problem("report", Phrase("problem.no-output"), "--pdf plan.pdf"))
+    named = [Path(p).absolute() for p in (pdf, html, case if case != "-" else None) if p is not None]
+    if len(set(named)) < len(named):
+        twice = phrase("problem.same-file", path=str(named[0]))
+        raise BadInput(Problem("report", twice, "--pdf plan.pdf --html plan.html"))
     made = cases.case(
         raw_case(
             case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,

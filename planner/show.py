@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as _markup
 from rich.table import Column, Table
 
 from planner import explain, thumb
@@ -27,6 +27,15 @@ COLOURS = {"fits": "green", "edge": "yellow", "oom": "red"}
 def _table(*heads: str, pad_edge: bool = True) -> Table:
     """A table without lines. Long cells go on in the next line: Chinese has no spaces to break at, and none is cut."""
     return Table(*(Column(head, overflow="fold") for head in heads), box=None, pad_edge=pad_edge)
+
+
+#: what a terminal takes for commands: C0 and C1 controls but line feed and tab, and marks that turn the direction
+_CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+
+
+def escape(text: str) -> str:
+    """A text that comes from a user, as text: no markup, no terminal commands."""
+    return _markup(text.translate(_CONTROLS))
 
 
 def verdict(found: Estimate) -> str:

@@ -34,3 +34,15 @@ def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[s
             "--disable-sync",
         ],
     }
+
+
+@pytest.fixture(autouse=True)
+def _fresh_specs() -> None:
+    """Charts keep their specifications by language; a test that swaps the tables must not leave its own behind."""
+    memory = sys.modules.get("planner.charts.memory")
+    largest = sys.modules.get("planner.charts.largest")
+    if memory is not None:
+        memory._breakdown.cache_clear()
+        memory._bars.cache_clear()
+    if largest is not None:
+        largest._spec.cache_clear()

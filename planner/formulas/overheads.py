@@ -130,3 +130,9 @@ def derived(by_kind, tp, pp):
 def formula_error(derived, error_derived, error_traced):
     """One end of the formulas' own spread, for derived or traced kinds of run."""
     return where(derived, error_derived, error_traced)
+
+
+@formula("1", source="definition")
+def per_replica(batch, dp_replicate, dp_shard):
+    """Sequences of a global batch that one data-parallel rank sees."""
+    return batch / (dp_replicate * dp_shard)

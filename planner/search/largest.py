@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from planner import cases
-from planner.errors import BadInput
-from planner.i18n import Said, has, t
+from planner.errors import BadInput, Problem
+from planner.i18n import Phrase, Said, has, phrase, t
 from planner.layers.model import parameters
 from planner.quantity import value_of
 from planner.search.limits import binding_of, fits, trains
@@ -23,6 +23,7 @@ from planner.spec.case import Case
 from planner.spec.hardware import Cluster
 from planner.spec.model import Model
 from planner.step.evaluate import Estimate, evaluate
+from planner.units import gib
 
 REGIMES = Path(__file__).parent.parent / "data" / "regimes.toml"
 HIDDEN = (8192, 6144, 4096, 3072, 2048, 1536, 1024, 768, 512)
@@ -82,7 +83,16 @@ def largest(cluster: Mapping[str, Any], stated: Mapping[str, Any] | None = None)
     full checkpointing, hidden 8,192 with the depth solved for (less for small answers).
     """
     form = build({"cluster": dict(cluster)}, presets.shape(HIDDEN[0], 1)).cluster  # a wrong cluster is told at once
+    _check_stated(cluster, stated or {})
     return [_one(regime, cluster, form, dict(stated or {})) for regime in regimes()]
+
+
+def _check_stated(cluster: Mapping[str, Any], stated: Mapping[str, Any]) -> None:
+    """What is stated for all families must be sound by itself; the model is what is asked for."""
+    model = sorted(name for name in stated if name.partition(".")[0] == "model")
+    if model:
+        raise BadInput(Problem(model[0], phrase("problem.largest-model"), "planner fit"))
+    cases.case(merged({"cluster": dict(cluster)}, {"recipe.precision": "fp32", **stated}), presets.shape(HIDDEN[0], 8))
 
 
 def _one(regime: Regime, cluster: Mapping[str, Any], machine: Cluster, stated: dict[str, Any]) -> Largest:
@@ -102,7 +112,14 @@ def _one(regime: Regime, cluster: Mapping[str, Any], machine: Cluster, stated: d
     case = at(presets.shape(hidden, depth))
     beyond = evaluate(at(presets.shape(hidden, depth + 1)))
     certain = _params(at(presets.shape(hidden, sure)).model) if sure else 0.0
-    return Largest(regime, _params(case.model), certain, case, evaluate(case), (binding_of(beyond),))
+    found = evaluate(case)
+    binding = _host_open(found) if regime.regime == "offload" and found.host.capacity is None else binding_of(beyond)
+    return Largest(regime, _params(case.model), certain, case, found, (binding,))
+
+
+def _host_open(found: Estimate) -> Phrase:
+    """Offload to a node whose memory nobody stated: how much it would have to have."""
+    return phrase("binding.host_open", needed=f"{gib(float(value_of(found.host.needed))):.0f}")
 
 
 #: what a GPU without bf16 trains in instead

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from planner.formulas import overheads as L
 from planner.i18n import Phrase, phrase
 from planner.quantity import value_of
 from planner.search.solve import largest_true
 from planner.spec.case import Case
 from planner.step.evaluate import Estimate, evaluate
 
-MOST_SEQUENCE = 2**27
+MOST_SEQUENCE = 10**8
+MOST_DIVISORS = 10**6
 STEP = 128
 
 
@@ -64,14 +67,33 @@ def binding_of(found: Estimate) -> Phrase:
 
 
 def micro_batch(case: Case) -> Limit:
-    """The largest micro-batch, in sequences per GPU and pass, everything else as it is."""
-    return _limit(case, lambda n: replace(case, plan=replace(case.plan, micro_batch=n)), 1, 10**7)
+    """The largest micro-batch, in sequences per GPU and pass, everything else as it is.
+
+    With a stated global batch it is one of the batch's divisors, and accumulation follows.
+    """
+    batch = case.recipe.global_batch
+    if batch is None:
+        return _limit(case, lambda n: replace(case, plan=replace(case.plan, micro_batch=n)), 1, 10**7)
+    each = value_of(L.per_replica(batch=batch, dp_replicate=case.plan.dp_replicate, dp_shard=case.plan.dp_shard))
+    sizes = [n for n in range(1, min(int(each), MOST_DIVISORS) + 1) if each % n == 0]
+
+    def at(place: int) -> Case:
+        n = sizes[min(place, len(sizes)) - 1]
+        return replace(case, plan=replace(case.plan, micro_batch=n, accumulation=int(each) // n))
+
+    found = _limit(case, at, 1, len(sizes))
+    return replace(found, value=sizes[found.value - 1] if found.value else 0,
+                   comfortable=sizes[found.comfortable - 1] if found.comfortable else 0)  # fmt: skip
 
 
 def sequence(case: Case) -> Limit:
     """The longest sequence, in tokens, a multiple of 128 (or of tp with sequence parallelism)."""
     longest = MOST_SEQUENCE if case.model.position != "learned" else case.model.max_positions
-    return _limit(case, lambda n: replace(case, recipe=replace(case.recipe, seq_len=n * STEP)), STEP, longest // STEP)
+    step = math.lcm(STEP, int(case.plan.tp)) if case.plan.sequence_parallel else STEP
+    step = min(step, longest)
+    found = _limit(case, lambda n: replace(case, recipe=replace(case.recipe, seq_len=n * step)), step, longest // step)
+    table = case.model.position == "learned" and found.value // step >= longest // step
+    return replace(found, limit=Phrase("binding.positions")) if table else found
 
 
 def _limit(case: Case, at: Callable[[int], Case], step: int, most: int) -> Limit:

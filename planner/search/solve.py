@@ -10,7 +10,7 @@ def largest_true(holds: Callable[[int], bool], start: int = 1, most: int = 2**40
 
     Memory grows with batch, length and depth, so it is; a test of the planner holds it to that.
     """
-    if not holds(1):
+    if most < 1 or not holds(1):
         return 0
     low, high = 1, max(2, min(start, most))
     while high <= most and holds(high):

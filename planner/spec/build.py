@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +48,26 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
     chosen = _stack(form, problems, assumed)
     if shape is None:
         raise BadInput(problems)
+    if _wants_zero(form):
+        chosen = _with_engine(chosen)
     recipe = filled_recipe(form, shape, chosen, spellings(), problems, assumed)
     plan = filled_plan(form, cluster, chosen, spellings(), recipe, problems, assumed)
     if problems or cluster is None or recipe is None or plan is None:
         raise BadInput(problems)
     return Case(cluster, shape, recipe, plan, chosen, form.name or "", tuple(assumed), _stated(raw))
+
+
+def _with_engine(chosen: Stack) -> Stack:
+    """A stack under ZeRO: DeepSpeed's engine gathers, buckets and casts, whatever the model's code is.
+
+    Megatron brings a distributed optimizer of its own.
+    """
+    if chosen.bucket_elements or chosen.id == "megatron-lm":
+        return chosen
+    engine = stack(WITH_ZERO)
+    kept = ("precision", "grads_16bit", "persistent_grads", "ddp_bucket_copy", "bucket_elements", "bucket_copies",
+            "live_elements", "prefetch_elements", "allocator_kind")  # fmt: skip
+    return replace(chosen, **{name: getattr(engine, name) for name in kept})
 
 
 def _known_schema(raw: Mapping[str, Any]) -> None:
@@ -59,14 +76,29 @@ def _known_schema(raw: Mapping[str, Any]) -> None:
     if said == SCHEMA:
         return
     head, _, version = str(said).rpartition("/")
-    if head == SCHEMA.rpartition("/")[0] and version.isascii() and version.isdecimal() and int(version) > 1:
-        raise NewerFormat(Problem("schema", phrase("problem.newer", format=said, ours=SCHEMA), SCHEMA))
+    number = version.isascii() and version.isdecimal()
+    if head == SCHEMA.rpartition("/")[0] and number and (len(version) > 9 or int(version) > 1):
+        raise NewerFormat(Problem("schema", phrase("problem.newer", format=str(said)[:60], ours=SCHEMA), SCHEMA))
     raise BadInput([Problem("schema", phrase("problem.format", format=repr(said)), SCHEMA)])
 
 
 def _stated(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user gave, without what was left open."""
-    return {k: v for k, v in raw.items() if v is not None and k != "schema"}
+    """What the user gave, without what was left open, as JSON can carry it."""
+    return {k: _plain(v) for k, v in raw.items() if v is not None and k != "schema"}
+
+
+def _plain(value: Any) -> Any:
+    """A value without what no JSON file holds: a number that is not finite, half a surrogate pair."""
+    match value:
+        case dict():
+            return {str(_plain(k)): _plain(v) for k, v in value.items()}
+        case list():
+            return [_plain(v) for v in value]
+        case float() if not math.isfinite(value):
+            return None
+        case str():
+            return value.encode("utf-8", "replace").decode("utf-8")
+    return value
 
 
 def _cluster(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) -> Cluster | None:

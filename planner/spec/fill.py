@@ -67,6 +67,8 @@ def filled_recipe(
     fill = Filler("recipe.", given, table, problems, assumed)
     with_peft = given.peft is not None
     task = fill.choice("task", (given.peft.method or "lora") if given.peft else "pretrain", Phrase("assumed.unnamed"))
+    if with_peft and task not in ("lora", "qlora"):
+        problems.append(Problem("recipe.task", phrase("problem.peft-without-task", task=task), "lora"))
     peft = _peft(given, task, table, problems, assumed) if task in ("lora", "qlora") or with_peft else None
     precision = _precision(given, stack, peft, table, problems, assumed)
     checkpointing = fill.choice("checkpointing", "none", Phrase("assumed.frameworks"))

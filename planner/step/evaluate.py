@@ -45,8 +45,13 @@ class Estimate:
         return B.breakdown(self.memory.device)
 
     def stages(self) -> list[Memory]:
-        """Every pipeline stage."""
-        return [memory(self.case, stage) for stage in stages(self.case)]
+        """Every pipeline stage; of a very long pipeline the first and the last ones, which differ most."""
+        every = stages(self.case)
+        shown = every if len(every) <= MOST_STAGES else [*every[:HALF], *every[-HALF:]]
+        return [memory(self.case, stage) for stage in shown]
+
+
+MOST_STAGES, HALF = 64, 32
 
 
 def evaluate(case: Case) -> Estimate:

@@ -96,7 +96,7 @@ def setting(case: Case, stage: Stage) -> Setting:
     vocab = P.padded_vocab(called="vocab", vocab=case.model.vocab, multiple=multiple, tp=plan.tp)
     embedding, head, rest = _outside(case, stage, vocab)
     fsdp = plan.data_parallel == "fsdp2"
-    mixed = fsdp and recipe.precision.autocast
+    mixed = recipe.precision.autocast and engine_casts(case)
     params = pick(recipe.precision.params, WIDTH)
     whole = pick(recipe.precision.compute, WIDTH) if mixed else params
     grads = pick(recipe.precision.grads, WIDTH)
@@ -141,7 +141,7 @@ def storage(case: Case) -> Storage:
     """Widths and kernels of a layer's saved tensors."""
     recipe, plan, stack = case.recipe, case.plan, case.stack
     precision = recipe.precision
-    mixed = plan.data_parallel == "fsdp2" and precision.autocast
+    mixed = precision.autocast and engine_casts(case)
     casts = precision.autocast and not mixed and recipe.peft is None
     act = pick(precision.compute, WIDTH)
     stream = act if mixed or recipe.peft else pick(precision.params, WIDTH)
@@ -165,6 +165,12 @@ def storage(case: Case) -> Storage:
         rank=peft.rank if peft else 0,
         adapter_act=(act if precision.autocast else pick(peft.adapter_dtype, WIDTH)) if peft else act,
     )
+
+
+def engine_casts(case: Case) -> bool:
+    """Whether the sharding engine hands layers 16-bit weights, so that autocast has nothing left to copy."""
+    plan = case.plan
+    return plan.data_parallel == "fsdp2" or (plan.data_parallel == "zero" and bool(np.all(np.equal(plan.zero, 3))))
 
 
 def attention_core(case: Case) -> str:

@@ -12,7 +12,7 @@ CASES: dict[str, dict[str, Any]] = {
     "edge": {
         "model": "llama-3-8b",
         "cluster": {"gpu": "h100-sxm", "gpus": 2},
-        "recipe": {"seq_len": 8192, "checkpointing": "full"},
+        "recipe": {"framework": "pytorch", "seq_len": 8192, "checkpointing": "full"},
     },
     "too much": {"model": "llama-3-8b", "cluster": {"gpu": "h100-sxm", "gpus": 2}, "recipe": {"seq_len": 8192}},
     "pipeline": {

@@ -236,6 +236,7 @@ def test_more_shards_never_need_more(case: Case, factor: int) -> None:
 @many
 def test_recomputing_every_layer_never_keeps_more(case: Case) -> None:
     """A layer's input is one of its saved tensors or smaller than them, and one layer is at work either way."""
+    assume(case.recipe.attention == "flash")  # a mask is one more input of a recomputed layer
     full = with_recipe(case, checkpointing="full", checkpoint_every=1)
     never_less(full, with_recipe(case, checkpointing="none", checkpoint_every=1), ("allocated",))
 
