@@ -132,7 +132,7 @@ def formula_error(derived, error_derived, error_traced):
     return where(derived, error_derived, error_traced)
 
 
-@formula("1", source="definition")
-def per_replica(batch, dp_replicate, dp_shard):
+@formula("sequence", source="definition")
+def per_replica(step_sequences, dp_replicate, dp_shard):
     """Sequences of a global batch that one data-parallel rank sees."""
-    return batch / (dp_replicate * dp_shard)
+    return step_sequences / (dp_replicate * dp_shard)

@@ -91,7 +91,7 @@ def _check_stated(cluster: Mapping[str, Any], stated: Mapping[str, Any]) -> None
     """What is stated for all families must be sound by itself; the model is what is asked for."""
     model = sorted(name for name in stated if name.partition(".")[0] == "model")
     if model:
-        raise BadInput(Problem(model[0], phrase("problem.largest-model"), "planner fit"))
+        raise BadInput(Problem(model[0], phrase("problem.largest-model"), "fit"))
     cases.case(merged({"cluster": dict(cluster)}, {"recipe.precision": "fp32", **stated}), presets.shape(HIDDEN[0], 8))
 
 

@@ -74,7 +74,8 @@ def micro_batch(case: Case) -> Limit:
     batch = case.recipe.global_batch
     if batch is None:
         return _limit(case, lambda n: replace(case, plan=replace(case.plan, micro_batch=n)), 1, 10**7)
-    each = value_of(L.per_replica(batch=batch, dp_replicate=case.plan.dp_replicate, dp_shard=case.plan.dp_shard))
+    plan = case.plan
+    each = value_of(L.per_replica(step_sequences=batch, dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard))
     sizes = [n for n in range(1, min(int(each), MOST_DIVISORS) + 1) if each % n == 0]
 
     def at(place: int) -> Case:

@@ -50,9 +50,21 @@ def at_sequence(case: Case, n: int) -> Case:
 @given(legal_cases())
 @some
 def test_the_micro_batch_is_exact(case: Case) -> None:
+    case = replace(case, recipe=replace(case.recipe, global_batch=None))  # no batch to divide
     found = micro_batch(case)
     exact(case, found.value, found.comfortable, 1, at_batch)
     assert found.comfortable <= found.value
+
+
+@given(legal_cases(), st.sampled_from([1, 6, 64]))
+@some
+def test_a_stated_batch_is_divided(case: Case, each: int) -> None:
+    """With a global batch the answer is a divisor of a replica's share, and no larger one trains."""
+    replicas = case.plan.dp_replicate * case.plan.dp_shard
+    found = micro_batch(replace(case, recipe=replace(case.recipe, global_batch=each * replicas)))
+    for n in (n for n in range(1, each + 1) if each % n == 0):
+        at = replace(case, plan=replace(case.plan, micro_batch=n, accumulation=each // n))
+        assert trains(at) == (n <= found.value)
 
 
 @given(legal_cases())
