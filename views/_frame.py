@@ -32,6 +32,7 @@ STYLE = """<style>
 .stApp [data-testid="stMetric"] { padding: 0.5rem 1rem; }
 .stApp [data-testid="stMetric"] > div { padding: 0; }
 .stApp [data-testid="stMetricValue"] { font-size: 1.3rem; line-height: 1.5rem; padding: 0; }
+.stApp [data-testid="stCaptionContainer"], .stApp [data-testid="stCaptionContainer"] p { color: inherit; opacity: 0.9; }
 @media (max-width: 640px) { .stApp .stMainBlockContainer { padding: 4rem 1rem 2rem; } }
 </style>"""
 

@@ -44,7 +44,6 @@ CASES: dict[str, dict[str, Any]] = {
         "plan": {"micro_batch": 2, "reshard_after_forward": False},
     },
     "adapters without a task": {"model": "gpt2", "recipe": {"peft": {"rank": 8, "targets": "q,v"}}},
-    "adapters in pretraining": {"model": "gpt2", "recipe": {"task": "pretrain", "peft": {"rank": 8}}},
     "parts of a precision": {
         "model": "llama-3-8b", "cluster": {"gpu": "h100-sxm", "gpus": 8},
         "recipe": {"precision": {"preset": "autocast-bf16", "optimizer_state": "bf16"}, "tokens": 1e12},

@@ -17,7 +17,8 @@ def test_axe_finds_no_violation(page: Page, address: str, path: str, theme: str)
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     page.goto(f"{address}/{path}?lang={'zh' if theme == 'dark' else 'en'}")
     page.wait_for_selector('[data-testid="stSidebar"] [data-testid="stExpander"]')
-    page.wait_for_timeout(5000)  # a page that is still being drawn is pale
+    page.wait_for_function("document.querySelector('[data-testid=stApp]').dataset.testScriptState !== 'running'")
+    page.wait_for_timeout(4000)  # a page that is still being drawn is pale
     found = Axe().run(page, options=RULES)
     told = [f"{v['id']}: {v['help']} {[n['target'] for n in v['nodes']][:3]}" for v in found.response["violations"]]
     assert not told, "\n".join(told)
