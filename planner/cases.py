@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from planner import rules
+from planner import paths, rules
 from planner.errors import BadInput, Problem, system, unread
 from planner.i18n import Phrase, phrase
 from planner.spec.build import build, merged
@@ -75,6 +75,12 @@ def read_file(path: str) -> dict[str, Any]:
             return read(file.read(MOST_BYTES + 1), path)
     except OSError as error:
         raise BadInput(Problem("case", phrase("problem.file", path=path, because=system(error)))) from None
+
+
+def examples() -> dict[str, dict[str, Any]]:
+    """Cases to start from, by file name."""
+    folder = paths.data() / "examples"
+    return {path.stem: read_file(str(path)) for path in sorted(folder.glob("*.toml"))}
 
 
 def stated(of: Case) -> dict[str, Any]:

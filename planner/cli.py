@@ -296,7 +296,8 @@ def report(
     )  # fmt: skip
     from planner.report import content, render
 
-    written = content.report(planner.evaluate(made))
+    machine = {"gpu": made.cluster.accelerator.id, "gpus": int(made.cluster.gpus), **(made.stated.get("cluster") or {})}
+    written = content.report(planner.evaluate(made), planner.largest_model(machine))
     files = []
     for path, make in ((html, render.html), (pdf, render.pdf)):
         if path is None:

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 import planner
-from planner import answers
+from planner import answers, cases
 from planner.errors import MissingDependency, Problem
 from planner.report import content, render
 from planner.spec import hub, presets
@@ -295,3 +295,14 @@ def test_where_pango_is_missing_the_app_runs_and_says_so(open_app: Open, monkeyp
         assert metrics(app)
     finally:
         _downloads.pdf_missing.clear()
+
+
+@pytest.mark.parametrize("name", sorted(cases.examples()))
+def test_an_example_opens_as_it_stands(open_app: Open, name: str) -> None:
+    tree = cases.examples()[name]
+    app = open_app()
+    app.button(key=f"example-{name}").click()
+    run(app)
+    assert not app.exception
+    assert app.session_state["asked"].case.plan == cases.case(tree).plan
+    assert app.session_state["asked"].case.model.name == cases.case(tree).model.name
