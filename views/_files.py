@@ -33,6 +33,8 @@ def fill(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 def _set(values: dict[str, Any]) -> None:
     """Set widgets to these values. Those that were not shown before are put into the link here: they would not be."""
+    lists = {field.name for field in _fields.FIELDS if field.kind == "several"}
+    values = {key: [] if value is None and key in lists else value for key, value in values.items()}
     st.session_state.update(values)
     st.session_state["refused"] = None
     for key, value in unshown(values).items():
