@@ -194,7 +194,7 @@ def _case_file() -> None:
     """Open what was saved, name the case, and state fields that have no widget."""
     st.caption(t("app.examples"))
     for key, tree in cases.examples().items():
-        st.button(tree["name"], key=f"example-{key}", on_click=_files.fill, args=(tree,), width="stretch")
+        st.button(t(f"app.example.{key}"), key=f"example-{key}", on_click=_files.fill, args=(tree,), width="stretch")
     st.file_uploader(t("app.open.label"), type=["json", "toml", "html", "pdf"], key=_files.uploader_key(),
                      on_change=_files.opened, help=t("app.open.help"))  # fmt: skip
     st.text_input(t("app.name.label"), key="name", max_chars=200, **KEPT)

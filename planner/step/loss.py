@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
@@ -109,7 +111,7 @@ def head_copy(setting: Setting) -> Quantity:
 
 def last_hidden(setting: Setting, layer: LayerTensors) -> list[Quantity]:
     """The last hidden state where the stack still holds it at the end of an autocast forward."""
-    if not (setting.stack.keeps_last_hidden and setting.store.autocast):
+    if not (setting.stack.keeps_last_hidden and np.any(setting.store.autocast)):
         return []
     return [P.on_stage_bytes(called="last_hidden", size=layer.input, present=setting.stage.head)]
 

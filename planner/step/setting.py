@@ -15,7 +15,7 @@ from planner.i18n import Phrase
 from planner.layers import block
 from planner.layers import model as M
 from planner.layers.ops import Op, Storage, Weight
-from planner.quantity import Like, Quantity, given, largest, pick, total
+from planner.quantity import Like, Quantity, given, largest, pick, total, where
 from planner.spec.case import Case
 from planner.spec.model import LayerGroup
 from planner.spec.recipe import WIDTH
@@ -96,9 +96,9 @@ def setting(case: Case, stage: Stage) -> Setting:
     vocab = P.padded_vocab(called="vocab", vocab=case.model.vocab, multiple=multiple, tp=plan.tp)
     embedding, head, rest = _outside(case, stage, vocab)
     fsdp = plan.data_parallel == "fsdp2"
-    mixed = recipe.precision.autocast and engine_casts(case)
+    mixed = engine_casts(case) if recipe.precision.autocast else 0
     params = pick(recipe.precision.params, WIDTH)
-    whole = pick(recipe.precision.compute, WIDTH) if mixed else params
+    whole = where(mixed, pick(recipe.precision.compute, WIDTH), params)
     grads = pick(recipe.precision.grads, WIDTH)
     ways = [
         S.ways_at(called=f"ways_{n}", zero=plan.zero, stage=z, dp_shard=plan.dp_shard)
@@ -141,17 +141,17 @@ def storage(case: Case) -> Storage:
     """Widths and kernels of a layer's saved tensors."""
     recipe, plan, stack = case.recipe, case.plan, case.stack
     precision = recipe.precision
-    mixed = precision.autocast and engine_casts(case)
-    casts = precision.autocast and not mixed and recipe.peft is None
+    mixed = engine_casts(case) if precision.autocast else 0
+    casts = 1 if precision.autocast and recipe.peft is None else 0
     act = pick(precision.compute, WIDTH)
-    stream = act if mixed or recipe.peft else pick(precision.params, WIDTH)
+    stream = act if recipe.peft else where(mixed, act, pick(precision.params, WIDTH))
     probability = case.model.dropout if recipe.dropout is None else recipe.dropout
     attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
     peft = recipe.peft
     return Storage(
         act=act,
         stream=stream,
-        autocast=1 if casts else 0,
+        autocast=where(mixed, 0, casts),
         kernels=stack.mlp_kernels,
         norm_kernels=stack.norm_kernels,
         attention=attention_core(case),
@@ -167,10 +167,12 @@ def storage(case: Case) -> Storage:
     )
 
 
-def engine_casts(case: Case) -> bool:
+def engine_casts(case: Case) -> Any:
     """Whether the sharding engine hands layers 16-bit weights, so that autocast has nothing left to copy."""
     plan = case.plan
-    return plan.data_parallel == "fsdp2" or (plan.data_parallel == "zero" and bool(np.all(np.equal(plan.zero, 3))))
+    if plan.data_parallel == "fsdp2":
+        return 1
+    return np.equal(plan.zero, 3) if plan.data_parallel == "zero" else 0
 
 
 def attention_core(case: Case) -> str:

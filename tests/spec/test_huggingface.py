@@ -359,7 +359,7 @@ def accepted(config: Any) -> Model | None:
     except PlannerError as error:
         refused = error.problems
     finally:
-        assert time.perf_counter() - start < 1
+        assert time.perf_counter() - start < 10  # does not hang; a shared machine pauses
     assert refused
     for problem in refused:
         assert problem.field.startswith("model")
