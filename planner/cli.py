@@ -142,7 +142,7 @@ def fit(
         emit(answers.fit(found))
     else:
         show.fit(found)
-    if require_fit and not (found.verdict == "fits" and found.host.verdict in (None, "fits")):
+    if require_fit and found.overall != "fits":
         raise typer.Exit(DOES_NOT_FIT)
 
 

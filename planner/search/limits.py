@@ -53,8 +53,7 @@ def host_holds(found: Estimate) -> bool:
 
 def fits(case: Case) -> bool:
     """Whether the verdict is `fits` on the GPU and not `oom` on the host."""
-    found = evaluate(case)
-    return found.verdict == "fits" and found.host.verdict in (None, "fits")
+    return evaluate(case).overall == "fits"
 
 
 def binding_of(found: Estimate) -> Phrase:
