@@ -17,6 +17,7 @@ from planner.formulas import overheads as O
 from planner.i18n import Phrase, Said, phrase
 from planner.quantity import value_of
 from planner.spec.case import Case
+from planner.spec.model import LayerGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def _nearest_world(case: Case) -> Said:
     p, gpus = case.plan, int(case.cluster.gpus)
     inside = int(p.tp) * int(p.cp) * int(p.pp)
     if gpus % inside == 0:
-        axis = "dp_shard" if p.data_parallel in ("fsdp2", "zero") else "dp_replicate"
+        axis = "dp_shard" if p.data_parallel == "zero" or p.fully_sharded else "dp_replicate"
         return f"{axis} = {gpus // inside}"
     enough = max(1, round(gpus / inside)) * inside
     return _or(f"tp x pp = {divisor_near(gpus, inside)}", f"cluster.gpus = {enough}")
@@ -101,6 +102,21 @@ def _common(case: Case) -> int:
     return math.gcd(*heads, *(int(np.max(g.attention.heads)) for g in case.model.groups))
 
 
+def _moe(case: Case) -> bool:
+    return any(g.mlp.kind == "moe" for g in case.model.groups)
+
+
+def _experts(group: LayerGroup) -> Any:
+    """Experts of a layer; a dense layer divides by anything."""
+    return group.mlp.experts if group.mlp.kind == "moe" else 0
+
+
+def _ranks_of_experts(case: Case) -> Any:
+    """Ranks that experts may take theirs out of."""
+    p = case.plan
+    return value_of(O.world_size(dp_replicate=p.dp_replicate, dp_shard=p.dp_shard, tp=p.tp, cp=p.cp, pp=1))
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         "world",
@@ -110,18 +126,20 @@ RULES: tuple[Rule, ...] = (
         _nearest_world,
     ),
     Rule(
-        "context-parallel",
-        "plan.cp",
-        lambda c: np.equal(c.plan.cp, 1),
-        lambda c: {"cp": c.plan.cp},
-        lambda c: "1",
+        "expert-ranks",
+        "plan.ep",
+        lambda c: np.equal(np.mod(_ranks_of_experts(c), np.multiply(c.plan.ep, np.where(_moe(c), c.plan.etp, 1))), 0),
+        lambda c: {"ep": c.plan.ep, "etp": c.plan.etp, "ranks": _ranks_of_experts(c)},
+        lambda c: str(divisor_near(int(_ranks_of_experts(c)), int(c.plan.ep))),
     ),
     Rule(
-        "expert-parallel",
+        "experts",
         "plan.ep",
-        lambda c: np.equal(c.plan.ep, 1),
-        lambda c: {"ep": c.plan.ep},
-        lambda c: "1",
+        lambda c: np.logical_or(
+            np.equal(c.plan.ep, 1), _moe(c) and _every(c, lambda g: np.equal(np.mod(_experts(g), c.plan.ep), 0))
+        ),
+        lambda c: {"ep": c.plan.ep, "experts": max(int(np.max(g.mlp.experts)) for g in c.model.groups)},
+        lambda c: str(divisor_near(max(int(np.max(g.mlp.experts)) for g in c.model.groups), int(c.plan.ep))),
     ),
     Rule(
         "heads",
@@ -154,9 +172,19 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "layers",
         "plan.pp",
-        lambda c: _every(c, lambda g: np.equal(np.mod(g.count, c.plan.pp), 0)),
-        lambda c: {"layers": c.model.layers, "pp": c.plan.pp},
+        lambda c: bool(c.plan.layer_split)
+        | np.equal(np.mod(c.model.layers, np.multiply(c.plan.pp, c.plan.virtual_stages)), 0),
+        lambda c: {"layers": c.model.layers, "pp": c.plan.pp, "chunks": c.plan.virtual_stages},
         lambda c: str(divisor_near(int(np.max(c.model.layers)), int(c.plan.pp))),
+    ),
+    Rule(
+        "layer-split",
+        "plan.layer_split",
+        lambda c: not c.plan.layer_split
+        or (np.equal(c.plan.pp, len(c.plan.layer_split)) & np.equal(c.model.layers, sum(c.plan.layer_split))
+            & (min(c.plan.layer_split) >= 0)),
+        lambda c: {"layers": c.model.layers, "pp": c.plan.pp, "split": str(list(c.plan.layer_split))},
+        lambda c: None,
     ),
     Rule(
         "positions",
@@ -168,7 +196,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "fsdp-stage",
         "plan.zero",
-        lambda c: np.logical_or(c.plan.data_parallel != "fsdp2", np.equal(c.plan.zero, 3)),
+        lambda c: np.logical_or(not c.plan.fully_sharded, np.equal(c.plan.zero, 3)),
         lambda c: {"zero": c.plan.zero},
         lambda c: _or("3", "data_parallel = zero"),
     ),
@@ -209,8 +237,8 @@ RULES: tuple[Rule, ...] = (
         "offload-needs-zero",
         "plan.offload",
         lambda c: np.logical_or(
-            c.plan.data_parallel in ("zero", "fsdp2"),
-            (c.plan.offload.optimizer == "none") & (c.plan.offload.params == "none"),
+            c.plan.data_parallel == "zero" or c.plan.fully_sharded,
+            (c.plan.offload.optimizer in ("none", "paged")) & (c.plan.offload.params == "none"),
         ),
         lambda c: {"kind": c.plan.data_parallel},
         lambda c: "data_parallel = zero",
@@ -227,7 +255,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "fsdp-offload",
         "plan.offload.params",
-        lambda c: c.plan.data_parallel != "fsdp2" or c.plan.offload.optimizer == c.plan.offload.params,
+        lambda c: not c.plan.fully_sharded or c.plan.offload.optimizer in (c.plan.offload.params, "paged"),
         lambda c: {},
         lambda c: "cpu",
     ),

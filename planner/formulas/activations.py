@@ -133,10 +133,23 @@ def in_flight_1f1b(pp, stage, microbatches):
     return minimum(microbatches, pp - stage)
 
 
-@formula("1", source="chen2016-checkpointing")
-def checkpoint_regions(layers, every):
-    """Regions of `every` layers, each of which keeps its input."""
-    return ceil(layers / every)
+@formula("microbatch", source="narayanan2021")
+def in_flight_interleaved(pp, stage, microbatches, virtual_stages):
+    """Micro-batches in flight, interleaved 1F1B: 2(p - i - 1) + (v - 1)p + 1 chunks, each 1/v of a stage's layers."""
+    held = 2 * (pp - stage - 1) + (virtual_stages - 1) * pp + 1
+    return minimum(microbatches, held / virtual_stages)
+
+
+@formula("channel", source="megatron-source")
+def routed_share(channels, tp, etp):
+    """Channels of routed tokens on one rank: ranks that do not share each expert share the tokens instead."""
+    return channels * etp / tp
+
+
+@formula("B/token", source="liu2023-ring-attention")
+def ring_buffers(kv_channels, width, tensors, cp):
+    """Keys and values of a neighbour, in use and on their way, where the sequence is split over a ring."""
+    return where(cp > 1, tensors * kv_channels * width, 0 * kv_channels * width)
 
 
 @formula("B", source="hf-rope")
@@ -159,23 +172,34 @@ def token_ids(tokens, width):
 
 
 @formula("B", source="chen2016-checkpointing")
-def kept_after_forward(saved, input, layers, regions, recomputed):
-    """Saved tensors of all layers of one micro-batch, or only the inputs of the regions that will be recomputed."""
-    return where(recomputed, input * regions, saved * layers)
+def kept_after_forward(saved, checkpointed, layers, region, every, most, recomputed):
+    """All layers of one micro-batch: saved tensors, or of recomputed regions what recomputation starts from.
+
+    A region has `region` layers; each `every`-th one is recomputed, `most` of them at most.
+    """
+    regions = minimum(most, -ceil(-ceil(layers / region) / every))
+    rest = maximum(layers - regions * region, 0)
+    return where(recomputed, checkpointed * regions + saved * rest, saved * layers)
 
 
 @formula("B", source="chen2016-checkpointing")
-def kept_in_backward(saved, input, layers, done, every, recomputed):
+def kept_in_backward(saved, checkpointed, layers, done, region, every, most, recomputed):
     """What the layers besides the one at work still keep, `done` layers into the backward.
 
-    Recomputed regions of `every` layers: inputs of the regions not yet reached, and the other layers of this one.
+    Of recomputed regions: what those not yet reached keep, and the other layers of the region at work.
     """
-    waiting = maximum(ceil((layers - done) / every) - 1, 0)
-    return where(
-        recomputed,
-        input * waiting + saved * maximum(minimum(every, layers) - 1, 0),
-        saved * maximum(layers - done - 1, 0),
-    )
+    left = maximum(layers - done - region, 0)
+    regions = minimum(most, -ceil(-ceil(left / region) / every))
+    rest = maximum(left - regions * region, 0)
+    inside = maximum(minimum(region, layers) - 1, 0)
+    whole = saved * maximum(layers - done - 1, 0)
+    return where(recomputed, checkpointed * regions + saved * (rest + inside), whole)
+
+
+@formula("B", source="torch-save-on-cpu")
+def kept_on_gpu(size, layers, offloaded):
+    """What layers keep on the GPU: all of it, or where it goes to host memory that of the two layers on their way."""
+    return where(offloaded, size * minimum(layers, 2) / maximum(layers, 1), size)
 
 
 @formula("B", source="torch-autocast")

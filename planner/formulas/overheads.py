@@ -38,9 +38,10 @@ def communicator_buffers(first, more, communicators):
 
 
 @formula("1", source="definition")
-def communicators(world, dp_replicate, dp_shard, tp, pp):
+def communicators(world, dp_replicate, dp_shard, tp, cp, pp, ep):
     """Process groups that communicate: one where the world is more than one GPU, and one for each further axis."""
-    axes = where(dp_replicate > 1, 1, 0) + where(dp_shard > 1, 1, 0) + where(tp > 1, 1, 0) + where(pp > 1, 1, 0)
+    data = where(dp_replicate > 1, 1, 0) + where(dp_shard > 1, 1, 0)
+    axes = data + where(tp > 1, 1, 0) + where(cp > 1, 1, 0) + where(pp > 1, 1, 0) + where(ep > 1, 1, 0)
     return where(world > 1, maximum(axes, 1), 0)
 
 
@@ -121,15 +122,40 @@ def smaller(a, b):
 
 
 @formula("1", source="definition")
-def derived(by_kind, tp, pp):
-    """1 where a run's formulas were not traced: by its kind, or because tensors or stages are split."""
-    return where(by_kind, 1, where(tp > 1, 1, where(pp > 1, 1, 0)))
+def derived(by_kind, tp, cp, pp, ep):
+    """1 where a run's formulas were not traced: by its kind, or since tensors, tokens, stages or experts are split."""
+    return where(by_kind, 1, where(tp * cp * pp * ep > 1, 1, 0))
 
 
 @formula("1", source="definition")
 def formula_error(derived, error_derived, error_traced):
     """One end of the formulas' own spread, for derived or traced kinds of run."""
     return where(derived, error_derived, error_traced)
+
+
+@formula("1", source="definition")
+def wider(a, b):
+    """The one of two ends of a spread that is further from nothing."""
+    return where(b * b > a * a, b, a)
+
+
+@formula("B", source="definition")
+def allocated_end(allocated, error):
+    """One end of the 90 % band of allocated memory: how far the formulas themselves may be off."""
+    return allocated * (1 + error)
+
+
+@formula("B", source="definition")
+def reserved_end(allocated, workspaces, cached, error, spread, workspaces_end, side):
+    """One end of the 90 % band of reserved memory (`side` 1 above, -1 below); its causes are taken as independent."""
+    off = sqrt((allocated * error) ** 2 + spread**2 + (workspaces_end - workspaces) ** 2)
+    return allocated + workspaces + cached + side * off
+
+
+@formula("B", source="definition")
+def apart(a, b):
+    """How far apart two sizes are."""
+    return a - b
 
 
 @formula("sequence", source="definition")

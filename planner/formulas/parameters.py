@@ -1,6 +1,6 @@
 """How many parameters: weights by shape, layers, shards."""
 
-from planner.quantity import ceil, formula, maximum, where
+from planner.quantity import ceil, formula, maximum, minimum, where
 
 
 @formula("channel", source="vaswani2017")
@@ -51,10 +51,22 @@ def adapter_params(rank, rows, cols, copies):
     return rank * (rows + cols) * copies
 
 
+@formula("param", source="megatron-source")
+def expert_params(params, ep, etp):
+    """Parameters of the experts on one rank: `ep` ranks share the experts, `etp` ranks each expert."""
+    return params / (ep * etp)
+
+
 @formula("layer", source="narayanan2021")
-def stage_layers(layers, pp):
-    """Layers of one pipeline stage, equal stages."""
-    return layers / pp
+def stage_edge(layers, pp, stage):
+    """Layers before a pipeline stage (counted from 0), equal stages."""
+    return layers / pp * stage
+
+
+@formula("layer", source="narayanan2021")
+def stage_layers(layers, before, start, end):
+    """Layers of a group on a stage that holds those from `start` to `end`; `before` lie ahead of the group."""
+    return maximum(minimum(before + layers, end) - maximum(before, start), 0)
 
 
 @formula("param", source="narayanan2021")

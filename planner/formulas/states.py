@@ -1,6 +1,6 @@
 """Weights, gradients and optimizer states in bytes on one rank."""
 
-from planner.quantity import formula, where
+from planner.quantity import formula, maximum, where
 
 
 @formula("B", source="rajbhandari2019")
@@ -10,9 +10,21 @@ def state_bytes(params, param_width, ways):
 
 
 @formula("1", source="rajbhandari2019")
-def ways_at(zero, stage, dp_shard):
-    """Ranks that share a state: dp_shard where the ZeRO stage reaches it, else 1."""
-    return where(zero >= stage, dp_shard, 1)
+def ways_at(zero, stage, dp_shard, cp):
+    """Ranks that share a state where the ZeRO stage reaches it, else 1; context-parallel ranks are among them."""
+    return where(zero >= stage, dp_shard * cp, 1)
+
+
+@formula("1", source="megatron-source")
+def expert_ways_at(zero, stage, dp_shard, cp, tp, ep, etp):
+    """Ranks that share a state of the experts: those of dp_shard, cp and tp that expert parallelism leaves."""
+    return where(zero >= stage, maximum(dp_shard * cp * tp / (ep * etp), 1), 1)
+
+
+@formula("B", source="megatron-source")
+def mixed_state_bytes(params, experts, param_width, ways, expert_ways):
+    """Weights, gradients or optimizer states of which the experts are shared by other ranks than the rest."""
+    return ((params - experts) / ways + experts / expert_ways) * param_width
 
 
 @formula("B/param", source="kingma2015-adam")

@@ -142,6 +142,12 @@ def unless_unsharded(size, reshard):
     return where(reshard, size, 0 * size)
 
 
+@formula("B", source="definition")
+def where_layers(size, layers):
+    """Bytes of a kind of layer that exist only on a stage that has one."""
+    return where(layers > 0, size, 0 * size)
+
+
 @formula("B", source="rajbhandari2019")
 def where_sharded(size, zero, stage):
     """Bytes that exist only where the ZeRO stage shards the weights."""

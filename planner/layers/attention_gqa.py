@@ -11,6 +11,9 @@ from planner.layers.ops import FP32, Op, Storage, Weight, adapter_input, dropout
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
 
+#: tensors of a neighbour's keys and values in a ring: two of each, one in use and one on its way
+RING_BUFFERS = 4
+
 
 def widths(attention: Attention) -> tuple[Quantity, Quantity]:
     """Channels of all query heads and of all key (or value) heads."""
@@ -110,7 +113,11 @@ def _fused_core(
         A.kept(called="attention.gradients", channels=into, width=store.act),
         A.kept(called="attention.output_gradient", channels=q, width=store.act),
     ]
-    return Op("attention", (), tuple(kept), (*kept, *gradients, *_inside_backward(attention, q, heads, store)))
+    ring = A.ring_buffers(
+        called="attention.ring_buffers", kv_channels=k, width=store.act, tensors=RING_BUFFERS, cp=store.ring
+    )
+    inside = (*_inside_backward(attention, q, heads, store), ring)
+    return Op("attention", (), tuple(kept), (*kept, *gradients, *inside))
 
 
 def _expanded(attention: Attention, channels: Quantity, q: Quantity, seq_len: Like) -> Quantity:

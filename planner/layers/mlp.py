@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers.ops import FP32, Op, Storage, Weight, adapter_input, dropout_mask, rank_channels
@@ -16,20 +19,27 @@ COMPOSED_KEPT = {"gelu_fast": ("up", "half_input", "scaled_input", "scaled_squar
 
 
 def weights(mlp: Mlp, hidden: Like) -> tuple[Weight, ...]:
-    """Router, gate, up and down projections with their biases, `copies` times for experts."""
+    """Router, gate, up and down projections with their biases, `copies` times for experts, and the shared experts'."""
     router = (Weight("router", hidden, mlp.experts, split=False),) if mlp.kind == "moe" else ()
+    shared = (replace(w, name=f"shared_{w.name}") for w in weights(shared_mlp(mlp), hidden)) if mlp.shared_ffn else ()
+    many: dict[str, Any] = {"copies": mlp.experts, "expert": mlp.kind == "moe"}
     if not mlp.gated:
-        into: tuple[Weight, ...] = (Weight("up", hidden, mlp.ffn, mlp.experts),)
+        into: tuple[Weight, ...] = (Weight("up", hidden, mlp.ffn, **many),)
     elif mlp.fused_gate_up:
         both = P.head_width(called="gate_up_width", heads=2, head_dim=mlp.ffn)
-        into = (Weight("gate_up", hidden, both, mlp.experts),)
+        into = (Weight("gate_up", hidden, both, **many),)
     else:
-        into = (Weight("gate", hidden, mlp.ffn, mlp.experts), Weight("up", hidden, mlp.ffn, mlp.experts))
-    out: tuple[Weight, ...] = (Weight("down", mlp.ffn, hidden, mlp.experts),)
+        into = (Weight("gate", hidden, mlp.ffn, **many), Weight("up", hidden, mlp.ffn, **many))
+    out: tuple[Weight, ...] = (Weight("down", mlp.ffn, hidden, **many),)
     if mlp.bias:
-        into += tuple(Weight(f"{w.name}.bias", 1, w.cols, w.copies) for w in into)
-        out += (Weight("down.bias", 1, hidden, mlp.experts, split=False),)
-    return (*router, *into, *out)
+        into += tuple(Weight(f"{w.name}.bias", 1, w.cols, **many) for w in into)
+        out += (Weight("down.bias", 1, hidden, split=False, **many),)
+    return (*router, *into, *out, *shared)
+
+
+def shared_mlp(mlp: Mlp) -> Mlp:
+    """The shared experts of a mixture, as one dense block that every token passes."""
+    return replace(mlp, ffn=mlp.shared_ffn, kind="dense", experts=1, experts_per_token=1, shared_ffn=0)
 
 
 def readers(mlp: Mlp) -> tuple[str, ...]:
@@ -41,7 +51,7 @@ def readers(mlp: Mlp) -> tuple[str, ...]:
 
 def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     """Dispatch (experts), projections in, activation, projection out, in forward order."""
-    ws = weights(mlp, hidden)
+    ws = [w for w in weights(mlp, hidden) if not w.name.startswith("shared_")]
     into = tuple(w for w in ws if not w.name.startswith("down"))
     out = tuple(w for w in ws if w.name.startswith("down"))
     f = P.local_channels(called="ffn_channels", channels=mlp.ffn, tp=store.tp)
@@ -49,6 +59,7 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
         f = A.routed_channels(called="routed_ffn", channels=f, experts_per_token=mlp.experts_per_token)
     act = _gated(f, store) if mlp.gated else _plain(mlp, f, store)
     routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
+    routed = A.routed_share(called="routed", channels=routed, tp=store.tp, etp=store.etp)
     passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
     adapter = (*adapter_input("down", f, store), *rank_channels(("down",), store))
     last = Op("down", out, (*adapter, *dropout_mask("mlp", hidden, store)))
@@ -58,8 +69,21 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     working = (gradient, *passing) if packed else ()
     first = Op("up", into, rank_channels((w.name for w in into), store), working, makes_own=True)
     if mlp.kind == "moe":
-        return [_dispatch(mlp, routed, store), first, act, last, _combine(routed, store)]
+        return [_dispatch(mlp, routed, store), first, act, last, *_shared(mlp, hidden, store), _combine(routed, store)]
     return [first, act, last]
+
+
+def _shared(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
+    """What the shared experts keep; they read the tensor that the router reads."""
+    if not mlp.shared_ffn:
+        return []
+    own = tuple(w for w in weights(mlp, hidden) if w.name.startswith("shared_"))
+    first, act, last = ops(shared_mlp(mlp), hidden, store)
+    return [
+        Op("shared_up", tuple(w for w in own if "down" not in w.name), first.saved),
+        replace(act, name="shared_activation"),
+        Op("shared_down", tuple(w for w in own if "down" in w.name), last.saved),
+    ]
 
 
 def _gated(f: Quantity, store: Storage) -> Op:

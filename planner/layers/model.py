@@ -13,12 +13,19 @@ from planner.quantity import Like, Quantity, given, total
 from planner.spec.model import Model
 
 
-def count(name: str, weights: Iterable[Weight], tp: Like = 1) -> Quantity:
-    """Parameters of some weights on one rank; tensor parallelism divides those it splits."""
+def count(name: str, weights: Iterable[Weight], tp: Like = 1, ep: Like = 1, etp: Like = 1) -> Quantity:
+    """Parameters of some weights on one rank: tensor parallelism divides those it splits, experts have own ranks.
+
+    An expert's vectors that are not split are divided all the same (less than one part in a thousand of it).
+    """
     parts = []
     for w in weights:
         params = P.weight_params(called=w.name, rows=w.rows, cols=w.cols, copies=w.copies)
-        parts.append(P.local_params(called=w.name, params=params, tp=tp) if w.split else params)
+        if w.expert:
+            params = P.expert_params(called=w.name, params=params, ep=ep, etp=etp)
+        elif w.split:
+            params = P.local_params(called=w.name, params=params, tp=tp)
+        parts.append(params)
     return total(name, parts) if parts else given(0.0, "param", name, because=Phrase("because.none-in-model"))
 
 

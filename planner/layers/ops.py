@@ -20,6 +20,7 @@ class Weight:
 
     split   tensor parallelism divides it
     linear  a matrix product uses it: autocast casts it, quantisation packs it, an adapter can sit on it
+    expert  it belongs to the experts that expert parallelism spreads
     """
 
     name: str
@@ -28,6 +29,7 @@ class Weight:
     copies: Like = 1
     split: bool = True
     linear: bool = True
+    expert: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class Storage:
     gathered_input  1 where the gathered input of a linear is kept whole (DTensor), 0 where it is gathered again
     trained         False where the base is frozen (adapters)
     dropout         whether residual dropout masks are kept; the same for attention probabilities
+    etp, ring       ranks that share each expert; context-parallel ranks that hand keys and values round, else 1
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     """
 
@@ -79,6 +82,8 @@ class Storage:
     adapted: frozenset[str] = frozenset()
     rank: Any = 0
     adapter_act: Any = 4
+    etp: Any = 1
+    ring: Any = 1
 
 
 def rank_channels(names: Iterable[str], store: Storage) -> tuple[Quantity, ...]:

@@ -14,15 +14,19 @@ from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerErro
 from planner.i18n import Phrase, phrase, t
 from planner.spec import catalog, presets
 from planner.spec.case import Assumed, Case
-from planner.spec.fill import filled_plan, filled_recipe
-from planner.spec.form import SCHEMA, CaseForm, validated
+from planner.spec.fill import APPROXIMATE, filled_recipe
+from planner.spec.fill_plan import filled_plan
+from planner.spec.form import SCHEMA, CaseForm, nearby, validated
 from planner.spec.hardware import Cluster
 from planner.spec.huggingface import read_config
 from planner.spec.model import Model
-from planner.spec.stack import Stack, stack
+from planner.spec.stack import Stack, known, spelt, stack
 
 DEFAULT_FRAMEWORK = "hf-transformers"
 WITH_ZERO = "deepspeed"
+#: what a framework that nobody described is treated as, and what that does to the band
+PLAIN = "pytorch"
+UNKNOWN_STACK = "formula_error_unknown_stack"
 SPELLINGS = Path(__file__).parent.parent / "data" / "spellings.toml"
 
 
@@ -45,7 +49,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
     assumed: list[Assumed] = []
     cluster = _cluster(form, problems, assumed)
     shape = model or _model(form, problems, assumed, files)
-    chosen = _stack(form, problems, assumed)
+    chosen = _stack(form, assumed)
     if shape is None:
         raise BadInput(problems)
     if _wants_zero(form):
@@ -142,17 +146,25 @@ def _from_dict(given: dict[str, Any], files: bool) -> Model:
     return read_config({**dict(base.config), **changes}, t("model.changed", name=base.name))
 
 
-def _stack(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) -> Stack:
+def _stack(form: CaseForm, assumed: list[Assumed]) -> Stack:
+    """The stack that the case names: by id or spelling, else the one it is built upon, else plain PyTorch."""
     named = form.recipe.framework if form.recipe else None
     if named is None:
         usual = WITH_ZERO if _wants_zero(form) else DEFAULT_FRAMEWORK
         assumed.append(Assumed("recipe.framework", usual, Phrase("assumed.unnamed")))
         return stack(usual)
-    try:
-        return stack(named)
-    except PlannerError as error:
-        problems.extend(error.problems)
-        return stack(DEFAULT_FRAMEWORK)
+    word = spelt(named)
+    word = spellings().get("recipe.framework", {}).get(word, word)
+    if found := known(word):
+        return found
+    shown = named.strip()[:40]
+    if near := nearby().get("recipe.framework", {}).get(word):
+        said = phrase("assumed.built-upon", stated=shown)
+        assumed.append(Assumed("recipe.framework", near, said, APPROXIMATE))
+        return stack(near)
+    said = phrase("assumed.unknown-framework", stated=shown)
+    assumed.append(Assumed("recipe.framework", PLAIN, said, UNKNOWN_STACK))
+    return stack(PLAIN)
 
 
 def _wants_zero(form: CaseForm) -> bool:

@@ -15,11 +15,15 @@ from planner.spec.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """One thing that was left open: the field, what it was filled with, and why."""
+    """One thing that was left open, or stands for something not modelled: the field, its value, and why.
+
+    `spread` names the coefficient that then widens the band; empty where the value is as good as a stated one.
+    """
 
     field: str
     value: Any
     why: Said | None = None
+    spread: str = ""
 
     @property
     def filled(self) -> str:
@@ -46,6 +50,11 @@ class Case:
     name: str = ""
     filled: tuple[Assumed, ...] = ()
     stated: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def spreads(self) -> tuple[str, ...]:
+        """Coefficients that widen the band, for what the formulas only come near to; each once."""
+        return tuple(dict.fromkeys(one.spread for one in self.filled if one.spread))
 
     @property
     def assumed(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ DATA = Path(__file__).resolve().parents[1] / "data"
 UNCONFIRMED = Phrase("because.unconfirmed")
 MOST_GPUS = 1_000_000
 GPUS_PER_NODE = 8  # of a data-centre server, where no node is named
+_SIZE = re.compile(r"(?:gpu-|unknown-)?(\d{1,4}(?:\.\d+)?)-?gb")  # a card known by its size alone
 
 REQUIRED = {
     "hardware": ("id", "name", "vendor", "arch", "form_factor", "memory_nominal", "peak", "sources", "read_on"),
@@ -126,8 +127,27 @@ def _usable(record: Record, nominal: Quantity, total: Quantity | None) -> Quanti
 
 
 def accelerator(name: str, field: str = "cluster.gpu") -> Accelerator:
-    """The accelerator of that id or alias; `field` is named in the error when there is none."""
-    return _accelerator(_resolve("hardware", name, field))
+    """The accelerator of that id or alias, or any card of a size ("80 GB"); `field` is named in the error otherwise."""
+    return by_size(name) or _accelerator(_resolve("hardware", name, field))
+
+
+def by_size(name: str) -> Accelerator | None:
+    """A card of which only the size is known, "gpu-80gb": what torch sees of it is estimated; its rates are unknown."""
+    found = _SIZE.fullmatch(spelling(name))
+    return _by_size(found.group(1)) if found and float(found.group(1)) > 0 else None
+
+
+@cache
+def _by_size(size: str) -> Accelerator:
+    nominal = given(float(size) * units.UNITS["GB"][0], "B", "memory_nominal", because=Phrase("because.size-alone"))
+    count = given(float(size), "GB", "nominal_gb", because=Phrase("because.size-alone"))
+    usable = capacity.usable_memory(
+        "memory_usable", Phrase("because.size-alone"), nominal_gb=count, per_gb=_prior("per_nominal_gb", "B/GB")
+    )
+    return Accelerator(
+        id=f"gpu-{size}gb", name=f"GPU, {size} GB", vendor="", arch="", form_factor="", memory_nominal=nominal,
+        memory_usable=usable, memory_total=None, peak={}, unconfirmed=("all",),
+    )  # fmt: skip
 
 
 @cache
@@ -238,7 +258,8 @@ def cluster(
     """
     problems: list[Problem] = []
     machine = _found(problems, _node, "nodes", node, "cluster.node")
-    part = _found(problems, _accelerator, "hardware", gpu, "cluster.gpu")
+    sized = by_size(gpu) if gpu else None
+    part = sized or _found(problems, _accelerator, "hardware", gpu, "cluster.gpu")
     if gpu is None and node is None:
         problems.append(Problem("cluster.gpu", Phrase("problem.no-gpu"), "h100-sxm"))
     if machine and part and part.id != machine.accelerator:
@@ -250,8 +271,9 @@ def cluster(
         total, per_node = _shape(problems, gpus, nodes, machine)
     if problems:
         raise BadInput(problems)
-    chosen = _accelerator(machine.accelerator if machine else part.id)  # type: ignore[union-attr]
-    memory = machine.host_memory if machine else _reference_memory(chosen.id, per_node)
+    chosen = _accelerator(machine.accelerator) if machine else part
+    assert chosen is not None  # noqa: S101 - without either there was a problem above
+    memory = machine.host_memory if machine else None if sized else _reference_memory(chosen.id, per_node)
     return Cluster(chosen, total, per_node, memory, machine.id if machine else None)
 
 

@@ -5,20 +5,26 @@ Every field may be left open. Unknown fields are refused, so that a misspelt one
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from planner import paths
 from planner.errors import Problem, nearest
 from planner.i18n import Phrase, Said, phrase
+from planner.spec.plan import CP_COMM, DATA_PARALLEL, OFFLOAD, OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER
 from planner.spec.recipe import (
     ATTENTION,
     BASE_DTYPES,
     CHECKPOINTING,
     LOSSES,
+    MODULES,
     OPTIMIZER_IMPLS,
     PEFT_TARGETS,
     PRECISIONS,
+    SAVED_MODULES,
     STATES,
     TASKS,
 )
@@ -27,8 +33,6 @@ SCHEMA = "headroom.case/1"
 _LIMITS = ConfigDict(extra="forbid", strict=True, frozen=True)
 MOST_TOKENS = 10**8
 MOST_RANKS = 10**6
-
-DATA_PARALLEL = ("none", "ddp", "zero", "fsdp2")
 
 
 class ClusterForm(BaseModel):
@@ -52,6 +56,8 @@ class PrecisionForm(BaseModel):
     grad_reduce: str | None = None
     master: str | None = None
     optimizer_state: str | None = None
+    gemm: str | None = None
+    fp8: str | bool | None = None
 
 
 class PeftForm(BaseModel):
@@ -63,6 +69,7 @@ class PeftForm(BaseModel):
     targets: list[str] | str | None = None
     base_dtype: str | None = None
     adapter_dtype: str | None = None
+    modules_to_save: list[str] | None = None
 
 
 class CheckpointingArgs(BaseModel):
@@ -70,6 +77,10 @@ class CheckpointingArgs(BaseModel):
 
     model_config = _LIMITS
     k: int | None = Field(default=None, ge=1, le=10000)
+    layers: int | None = Field(default=None, ge=1, le=10000)
+    recompute: list[str] | None = None
+    save: list[str] | None = None
+    method: str | None = None
 
 
 class RecipeForm(BaseModel):
@@ -90,6 +101,7 @@ class RecipeForm(BaseModel):
     loss: str | None = None
     loss_chunks: int | None = Field(default=None, ge=1, le=10**6)
     dropout: float | int | None = Field(default=None, ge=0, lt=1)
+    compile: bool | None = None
     allocator: str | None = None
     peft: PeftForm | None = None
 
@@ -100,6 +112,7 @@ class OffloadForm(BaseModel):
     model_config = _LIMITS
     params: str | None = None
     optimizer: str | None = None
+    activations: str | None = None
 
 
 class PlanForm(BaseModel):
@@ -113,9 +126,13 @@ class PlanForm(BaseModel):
     tp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
     sequence_parallel: bool | None = None
     cp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    cp_comm: str | None = None
     pp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
     ep: int | None = Field(default=None, ge=1, le=MOST_RANKS)
+    etp: int | None = Field(default=None, ge=1, le=MOST_RANKS)
     schedule: str | None = None
+    virtual_stages: int | None = Field(default=None, ge=1, le=1000)
+    layer_split: list[int] | None = Field(default=None, min_length=1, max_length=10_000)
     reshard_after_forward: bool | None = None
     micro_batch: int | None = Field(default=None, ge=1, le=10**7)
     offload: OffloadForm | None = None
@@ -138,28 +155,40 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recipe.task": TASKS,
     "recipe.precision": PRECISIONS,
     "recipe.precision.preset": PRECISIONS,
-    "recipe.precision.params": ("fp32", "bf16", "fp16"),
+    "recipe.precision.params": ("fp32", "bf16", "fp16", "fp8", "int8"),
     "recipe.precision.compute": ("fp32", "tf32", "bf16", "fp16"),
     "recipe.precision.grads": ("fp32", "bf16", "fp16"),
     "recipe.precision.grad_reduce": ("fp32", "bf16", "fp16"),
-    "recipe.precision.master": ("none", "fp32"),
-    "recipe.precision.optimizer_state": ("fp32", "bf16", "fp16", "int8"),
+    "recipe.precision.master": ("none", "fp32", "bf16"),
+    "recipe.precision.optimizer_state": ("fp32", "bf16", "fp16", "int8", "int4"),
+    "recipe.precision.gemm": ("none",),
+    "recipe.precision.fp8": ("none",),
     "recipe.optimizer": tuple(STATES),
     "recipe.optimizer_impl": OPTIMIZER_IMPLS,
     "recipe.checkpointing": CHECKPOINTING,
+    "recipe.checkpointing_args.method": ("uniform", "block"),
+    "recipe.checkpointing_args.recompute": MODULES,
     "recipe.attention": ATTENTION,
     "recipe.loss": LOSSES,
     "recipe.allocator": ("native", "expandable"),
     "recipe.peft.method": ("lora", "qlora"),
     "recipe.peft.base_dtype": BASE_DTYPES,
     "recipe.peft.adapter_dtype": ("fp32", "bf16", "fp16"),
-    "recipe.peft.targets": (*PEFT_TARGETS, "all-linear", "attention"),
-    "plan.data_parallel": DATA_PARALLEL,
-    "plan.schedule": ("1f1b",),
-    "plan.offload.params": ("none", "cpu"),
-    "plan.offload.optimizer": ("none", "cpu"),
+    "recipe.peft.targets": (*PEFT_TARGETS, "all-linear", "attention", "mlp"),
+    "recipe.peft.modules_to_save": SAVED_MODULES,
+    "plan.data_parallel": tuple(d for d in DATA_PARALLEL if d != "megatron-fsdp"),
+    "plan.schedule": ("1f1b", "interleaved-1f1b"),
+    "plan.cp_comm": tuple(c for c in CP_COMM if c != "all_gather"),
+    "plan.offload.params": OFFLOAD,
+    "plan.offload.optimizer": OFFLOAD_OPTIMIZER,
+    "plan.offload.activations": OFFLOAD_ACTIVATIONS,
 }
 
+
+@functools.cache
+def nearby() -> dict[str, dict[str, str]]:
+    """By field, values that are accepted and have no formula yet, and the nearest that has one."""
+    return tomllib.loads((paths.data() / "nearest.toml").read_text(encoding="utf-8"))
 
 
 def validated(raw: Any) -> tuple[CaseForm | None, list[Problem]]:
@@ -245,8 +274,11 @@ def _nearest_field(field: str) -> str | None:
 
 
 def choose(field: str, value: str, table: dict[str, str], problems: list[Problem]) -> str | None:
-    """The canonical value of an enumerated field, through the spelling table; notes a problem otherwise."""
-    choices = CHOICES[field]
+    """The canonical value of an enumerated field, through the spelling table; notes a problem otherwise.
+
+    It may be one that has no formula yet: see `nearby`.
+    """
+    choices = (*CHOICES[field], *nearby().get(field, ()))
     word = value.strip().lower()
     word = table.get(word, word)
     if word in choices:

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ValidationError
 
 from planner.errors import BadInput, Problem, UnsupportedArchitecture, json_error, nearest
 from planner.i18n import Phrase, Said, phrase, t
-from planner.spec.architectures import ACTIVATIONS, ARCHITECTURES, Published
+from planner.spec.architectures import ACTIVATIONS, ARCHITECTURES, Architecture, Published
+from planner.spec.decoder import DECODER
 from planner.spec.model import Model
 
 MAX_BYTES = 1_000_000
@@ -24,6 +25,9 @@ MAX_DEPTH = 20
 
 #: configurations with several parts, and the architecture of the part that is read
 MULTIMODAL = {"gemma3": "gemma3_text"}
+
+#: every architecture by model_type: published ones, and a decoder by its parts
+KNOWN: dict[str, Architecture] = {**ARCHITECTURES, "decoder": DECODER}
 
 _EXAMPLE = '{"model_type": "llama", "hidden_size": 4096, ...}'
 
@@ -54,7 +58,7 @@ def read_config(given: str | bytes | Mapping[str, Any], name: str | None = None,
     published = _bounded(given, field)
     found = _find(published, field)
     made = _checked(found)
-    shape = ARCHITECTURES[found.kind].build(made)
+    shape = KNOWN[found.kind].build(made)
     stated = published.get("_name_or_path")
     title = name or (stated[:200] if isinstance(stated, str) and stated else t("model.unnamed", kind=found.kind))
     remarks = (*found.remarks, *_defaults_used(made), *shape.remarks)
@@ -132,11 +136,17 @@ def _find(published: dict[str, Any], field: str) -> _Found:
         beside = ARCHITECTURES[MULTIMODAL[kind]].config.model_fields.keys() & published.keys()
         text = {**text, **{key: published[key] for key in beside}}  # where overrides are written, and newer files tie
         return _Found(MULTIMODAL[kind], text, where, (phrase("model.text-part", kind=kind),))
-    if kind not in ARCHITECTURES:
+    if kind not in KNOWN:
         close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))
         problem = phrase("problem.config.architecture", value=_shown(kind))
         raise UnsupportedArchitecture(Problem(f"{field}.model_type", problem, close))
     return _Found(kind, published, field)
+
+
+def text_part(published: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a published configuration the planner reads, as a configuration of its own: a multimodal one's text."""
+    found = _find(dict(published), "model")
+    return {**found.keys, "model_type": found.kind} if found.kind != published.get("model_type") else dict(published)
 
 
 def _guess(published: dict[str, Any], field: str) -> _Found:
@@ -154,7 +164,7 @@ def _guess(published: dict[str, Any], field: str) -> _Found:
 
 def _checked(found: _Found) -> Any:
     """The keys as the architecture's pydantic model; raises BadInput with every problem there is."""
-    architecture = ARCHITECTURES[found.kind]
+    architecture = KNOWN[found.kind]
     schema = architecture.config
     keys, written = dict(found.keys), {}
     # The other spelling wins where both are there, as in transformers: it is what an override is written in.

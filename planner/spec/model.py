@@ -67,6 +67,7 @@ class Mlp:
     activation  silu, relu, gelu (one fused op, exact or tanh), and code of several operations: gelu_composed (GPT-2's
                 gelu_new, five tensors), gelu_fast (GPT-NeoX-20B, eight)
     fused_gate_up  gate and up are one projection
+    shared_ffn     width of the experts that every token passes, all together (mixtures only)
     """
 
     ffn: Count
@@ -77,6 +78,7 @@ class Mlp:
     fused_gate_up: bool = False
     experts: Count = 1
     experts_per_token: Count = 1
+    shared_ffn: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

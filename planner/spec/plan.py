@@ -7,26 +7,36 @@ from typing import Any
 
 from planner.spec.model import Count
 
-DATA_PARALLEL = ("none", "ddp", "zero", "fsdp2")
-SCHEDULES = ("1f1b",)
-OFFLOAD = ("none", "cpu")
+DATA_PARALLEL = ("none", "ddp", "zero", "fsdp1", "fsdp2", "megatron-fsdp")
+#: data parallelism that gathers and reshards groups of weights
+FSDP = ("fsdp1", "fsdp2", "megatron-fsdp")
+SCHEDULES = ("1f1b", "interleaved-1f1b", "zero-bubble-interleaved", "dualpipe")
+CP_COMM = ("p2p", "a2a", "all_gather")
+OFFLOAD = ("none", "cpu", "nvme")
+OFFLOAD_OPTIMIZER = ("none", "cpu", "nvme", "paged")
+OFFLOAD_ACTIVATIONS = ("none", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class Offload:
-    """Where parameters and optimizer states live: "none" (the GPU) or "cpu" (host memory)."""
+    """Where things live: "none" (the GPU), "cpu" (host memory), "paged" (memory that the driver moves), "nvme"."""
 
     params: Any = "none"
     optimizer: Any = "none"
+    activations: Any = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How the run is spread: world = dp_replicate x dp_shard x tp x pp.
+    """How the run is spread: world = dp_replicate x dp_shard x tp x cp x pp.
 
     zero                    0 to 3: optimizer (1), gradients (2), weights (3) sharded over dp_shard
     reshard_after_forward   FSDP frees the gathered weights after the forward
     sequence_parallel       norms and residual are split over tp
+    cp, cp_comm             the sequence is split; how key and value travel (p2p: a ring, a2a: Ulysses)
+    ep, etp                 ranks that share the experts, and each expert; they are ranks of dp, cp and tp
+    virtual_stages          chunks of layers a stage holds (interleaved schedules)
+    layer_split             layers of each stage, where they are not equal
     micro_batch             sequences per GPU and pass
     accumulation            micro-batches an optimizer step
     """
@@ -38,10 +48,19 @@ class Plan:
     tp: Count = 1
     sequence_parallel: Any = False
     cp: Count = 1
+    cp_comm: str = "p2p"
     pp: Count = 1
     ep: Count = 1
+    etp: Count = 1
     schedule: str = "1f1b"
+    virtual_stages: Count = 1
+    layer_split: tuple[int, ...] = ()
     reshard_after_forward: Any = True
     micro_batch: Count = 1
     accumulation: Count = 1
     offload: Offload = Offload()
+
+    @property
+    def fully_sharded(self) -> bool:
+        """Whether groups of weights are gathered and resharded."""
+        return self.data_parallel in FSDP

@@ -7,7 +7,8 @@ from typing import Any
 
 from planner.spec.model import Count
 
-#: bytes an element as stored; 4-bit kinds include their scales (one fp32, or one fp8 doubly quantised, in 64)
+#: bytes an element as stored; 4-bit kinds include their scales: nf4 one fp32 (or one fp8, doubly quantised) in 64, int4
+#: (optimizer states) one fp32 in 128, GPTQ, AWQ and HQQ an fp16 scale and a packed zero point in 128
 WIDTH: dict[str, float] = {
     "none": 0.0,
     "fp32": 4.0,
@@ -18,20 +19,28 @@ WIDTH: dict[str, float] = {
     "int8": 1.0 + 4.0 / 256,
     "nf4": 0.5 + 4.0 / 64,
     "nf4-dq": 0.5 + 1.0 / 64 + 4.0 / (64 * 256),
+    "int4": 0.5 + 4.0 / 128,
+    "gptq-int4": 0.5 + 2.5 / 128,
+    "awq-int4": 0.5 + 2.5 / 128,
+    "hqq-int4": 0.5 + 2.5 / 128,
 }
 
 #: state tensors an optimizer keeps for each trained parameter
 STATES: dict[str, float] = {
-    "adamw": 2.0, "adam": 2.0, "adamw8bit": 2.0, "lion": 1.0, "sgd": 0.0, "sgd-momentum": 1.0, "adafactor": 0.0,
+    "adamw": 2.0, "adam": 2.0, "adamw8bit": 2.0, "adamw4bit": 2.0, "lion": 1.0, "sgd": 0.0, "sgd-momentum": 1.0,
+    "adafactor": 0.0,
 }  # fmt: skip
 
 PRECISIONS = ("fp32", "tf32", "autocast-bf16", "autocast-fp16", "bf16-master", "fp16-master", "bf16-pure")
 TASKS = ("pretrain", "full-ft", "lora", "qlora")
-CHECKPOINTING = ("none", "full", "every-k")
+CHECKPOINTING = ("none", "full", "selective-op", "selective-modules", "every-k", "partial-layers")
+#: what selective-modules can recompute (Megatron's names)
+MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
 ATTENTION = ("sdpa", "flash", "flash2", "flash3", "cudnn", "te-auto", "mem-efficient", "eager")
 LOSSES = ("full-logits", "fused-ce", "chunked-ce", "chunked-linear-ce", "fused-linear-ce")
 OPTIMIZER_IMPLS = ("fused", "foreach", "for-loop")
-BASE_DTYPES = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq")
+BASE_DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "nf4", "nf4-dq", "gptq-int4", "awq-int4", "hqq-int4")
+SAVED_MODULES = ("embedding", "head")
 PEFT_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
@@ -59,13 +68,17 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Peft:
-    """Adapters on a frozen base: rank, which projections carry one, and how the base is stored."""
+    """Adapters on a frozen base: rank, which projections carry one, and how the base is stored.
+
+    modules_to_save  weights outside the layers that train whole, each in a copy beside the frozen one
+    """
 
     method: str
     rank: Count
     targets: tuple[str, ...]
     base_dtype: str
     adapter_dtype: str = "fp32"
+    modules_to_save: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,11 @@ class Recipe:
     seq_len        tokens a sequence
     global_batch   sequences an optimizer step, or None (then one micro-batch a rank, see `Plan`)
     tokens         total training tokens, or None
-    checkpoint_every  layers of one recomputed region (1 = every layer)
+    checkpoint_every  every-k: each k-th layer is recomputed
+    checkpoint_region full: layers of one recomputed region (Megatron's uniform method; 1 = every layer)
+    checkpoint_most   partial-layers: how many layers of a stage are recomputed
+    recomputed        selective-modules: what is recomputed
+    compiled          torch.compile around the model
     loss_chunks    chunks of a chunked loss
     """
 
@@ -86,7 +103,6 @@ class Recipe:
     optimizer: Any
     optimizer_impl: Any
     checkpointing: Any
-    checkpoint_every: Count
     attention: str
     loss: str
     loss_chunks: Count
@@ -95,5 +111,10 @@ class Recipe:
     dropout: float | None = None
     allocator: str = "native"
     peft: Peft | None = None
+    checkpoint_every: Count = 1
+    checkpoint_region: Count = 1
+    checkpoint_most: Count = 1
+    recomputed: tuple[str, ...] = ()
+    compiled: bool = False
     keeps_logits: bool = False
     args: dict[str, Any] = field(default_factory=dict, hash=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -85,11 +86,26 @@ def stacks() -> dict[str, Stack]:
     return found
 
 
+def spelt(name: str) -> str:
+    """A stack's name as it is compared: lower case, words joined by "-", without the version after "@"."""
+    return re.sub(r"[\s_]+", "-", name.strip().lower().split("@")[0])
+
+
+@functools.cache
+def _by_name() -> dict[str, str]:
+    """Every id and alias -> id."""
+    return {spelt(a): one.id for one in stacks().values() for a in (*one.aliases, one.id)}
+
+
+def known(name: str) -> Stack | None:
+    """The stack of that id or alias, or None."""
+    id = _by_name().get(spelt(name))
+    return stacks()[id] if id else None
+
+
 def stack(name: str, field: str = "recipe.framework") -> Stack:
     """The stack of that id or alias; raises UnknownPreset with the nearest name."""
-    known = stacks()
-    word = name.lower().split("@")[0]
-    for candidate in known.values():
-        if word == candidate.id or word in candidate.aliases:
-            return candidate
-    raise unknown(field, name, known)
+    found = known(name)
+    if found is None:
+        raise unknown(field, name, stacks())
+    return found

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
@@ -11,17 +14,25 @@ from planner.layers import model as M
 from planner.layers import norm as N
 from planner.layers.ops import Op
 from planner.quantity import Like, Quantity, largest, pick, total
-from planner.step.setting import Group, Setting
+from planner.step import selective
+from planner.step.setting import OFFLOADED, Group, Setting
 
-#: by name: whether layers are recomputed
-RECOMPUTED: dict[str, float] = {"none": 0, "full": 1, "every-k": 1}
+#: by name: whether layers are recomputed, and whether they keep less than everything
+RECOMPUTED: dict[str, float] = {
+    "none": 0, "full": 1, "every-k": 1, "partial-layers": 1, "selective-op": 1, "selective-modules": 0,
+}  # fmt: skip
+REDUCED: dict[str, float] = {**RECOMPUTED, "selective-modules": 1}
+#: more regions than any model has
+ALL_REGIONS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LayerTensors:
-    """One layer: saved tensors of a micro-batch, its input alone, and the copies autocast makes of its weights (B)."""
+    """One layer: saved tensors of a micro-batch, what its checkpoint keeps of them, its input alone, and the copies
+    autocast makes of its weights (B)."""
 
     saved: Quantity
+    kept: Quantity
     input: Quantity
     copies: Quantity
 
@@ -44,32 +55,57 @@ def tensors(setting: Setting, group: Group) -> LayerTensors:
     store = setting.store
     cast = store.autocast if setting.trained else int(setting.case.recipe.precision.autocast)
     params = group.linear if setting.trained else group.trained
+    own = A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting))
     return LayerTensors(
         saved=A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group)),
-        input=A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting)),
+        kept=_kept(setting, group, own),
+        input=own,
         copies=T.weight_copies(called="layer_weight_copies", params=params, act_width=store.act, autocast=cast),
     )
 
 
+def _kept(setting: Setting, group: Group, own: Quantity) -> Quantity:
+    """What the checkpoint of one layer keeps of a micro-batch: its input, and what a selective policy keeps besides."""
+    match setting.case.recipe.checkpointing:
+        case "selective-op":
+            per_token = total("kept_per_token", [stream_per_token(setting), *selective.by_operator(setting, group)])
+        case "selective-modules":
+            per_token = total("kept_per_token", selective.without_modules(setting, group))
+        case _:
+            return own
+    return A.microbatch_bytes(called="layer_kept", tokens=setting.tokens, per_token=per_token)
+
+
 def recomputed(setting: Setting) -> Like:
-    """1 where layers are recomputed in the backward, else 0."""
+    """1 where whole layers are recomputed in the backward, else 0."""
     flag: Like = pick(setting.case.recipe.checkpointing, RECOMPUTED)
     return flag
 
 
+def regions(setting: Setting) -> dict[str, Any]:
+    """Which layers keep less: regions of so many layers, each k-th of them, so many at most."""
+    recipe = setting.case.recipe
+    partial = recipe.checkpointing == "partial-layers"
+    return {
+        "region": recipe.checkpoint_region, "every": recipe.checkpoint_every,
+        "most": recipe.checkpoint_most if partial else ALL_REGIONS, "recomputed": pick(recipe.checkpointing, REDUCED),
+    }  # fmt: skip
+
+
 def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quantity:
-    """All layers after the forward of one micro-batch: saved tensors, or only inputs of recomputed regions."""
-    regions = A.checkpoint_regions(
-        called="regions", layers=group.layers, every=setting.case.recipe.checkpoint_every
+    """All layers after the forward of one micro-batch: saved tensors, or of recomputed regions what is kept of them."""
+    size = A.kept_after_forward(
+        called="kept_by_layers", saved=layer.saved, checkpointed=layer.kept, layers=group.layers, **regions(setting)
     )
-    return A.kept_after_forward(
-        called="kept_by_layers",
-        saved=layer.saved,
-        input=layer.input,
-        layers=group.layers,
-        regions=regions,
-        recomputed=recomputed(setting),
-    )
+    return on_gpu(setting, size, group.layers)
+
+
+def on_gpu(setting: Setting, size: Quantity, layers: Like) -> Quantity:
+    """What layers keep, less what activation offload sends to the host."""
+    if np.all(np.equal(setting.case.plan.offload.activations, "none")):
+        return size
+    flag = pick(setting.case.plan.offload.activations, OFFLOADED)
+    return A.kept_on_gpu(called=size.name, size=size, layers=layers, offloaded=flag)
 
 
 def outside_layers(setting: Setting) -> list[Quantity]:
@@ -138,15 +174,16 @@ def _from_each(ops: tuple[Op, ...]) -> list[tuple[Op, ...]]:
 def _instant(
     setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: list[Op]
 ) -> Instant:
-    tp = setting.case.plan.tp
+    plan = setting.case.plan
+    split = {"tp": plan.tp, "ep": plan.ep, "etp": plan.etp}
     alive = [kept for earlier in before for kept in earlier.saved]
     passing = () if op.name.startswith("norm") else (stream,)  # a norm's working set counts what passes by
     per_token = total(f"{op.name}.alive", [*alive, *op.working, group.own_input, *passing])
     done = [w for later in after for w in later.weights] + (list(op.weights) if op.makes_own else [])
     earlier = [w for o in before for w in o.weights if w.linear]
     if setting.trained:
-        gradients = M.count(f"{op.name}.gradients", done, tp)
-        copied = M.count(f"{op.name}.copied", earlier, tp)
+        gradients = M.count(f"{op.name}.gradients", done, **split)
+        copied = M.count(f"{op.name}.copied", earlier, **split)
     else:
         gradients, copied = group.trained, group.trained
     return Instant(

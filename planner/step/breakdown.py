@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.quantity import Quantity, binding, total
+from planner.quantity import Formula, Quantity, binding, total
 
 #: by the first word of a part's name: the kind that people see it under, in the order it is stacked
 PARTS: dict[str, tuple[str, ...]] = {
@@ -41,6 +41,11 @@ def kind(part: Quantity) -> str:
 
 def leaves(quantity: Quantity) -> Iterator[Quantity]:
     """The named parts of a sum; of a largest, the parts of what set it. Single values only."""
+    if isinstance(quantity.formula, Formula) and quantity.formula.name == "where_layers":
+        size = quantity.inputs["size"]
+        if quantity.value and isinstance(size, Quantity):
+            yield from leaves(size)
+        return
     if quantity.name.split(" (")[0] in _KIND or quantity.formula not in ("total", "largest"):
         yield quantity
         return

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from planner.i18n import t
 from planner.layers.model import parameters
-from planner.quantity import Quantity
+from planner.quantity import Quantity, value_of
 from planner.spec.case import Case
 from planner.step import breakdown as B
-from planner.step.memory import VERDICTS, Host, Memory, host, memory, stages
+from planner.step.memory import VERDICTS, Host, Memory, band, host, memory, stages
 from planner.step.warn import Warning, warnings
 
 
@@ -52,6 +53,12 @@ class Estimate:
 
 
 MOST_STAGES, HALF = 64, 32
+
+
+def figure(memory: Memory, metric: str) -> tuple[Any, Any, Any]:
+    """One figure in B with its 90 % band: allocated, reserved or device; arrays where the memory is of many stages."""
+    low, high = band(memory, metric)
+    return value_of(getattr(memory, metric)), value_of(low), value_of(high)
 
 
 def evaluate(case: Case) -> Estimate:

@@ -10,9 +10,9 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Quantity, given, total
+from planner.quantity import Quantity, given, largest, total
 from planner.step.setting import Group, Setting
-from planner.step.states import States, outside_width
+from planner.step.states import GRADIENTS_WAYS, States, outside_width, sharded, trained_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,24 @@ def layer_size(setting: Setting, group: Group) -> Quantity:
     return total("gathered_layer", parts)
 
 
+def _if_any(group: Group, size: Quantity) -> Quantity:
+    """A layer's size where this stage has a layer of its group."""
+    return T.where_layers(called=size.name, size=size, layers=group.layers)
+
+
 def _fsdp(setting: Setting) -> Gathering:
     shared = setting.stack.root_group == "shared"
     own = [setting.embedding, setting.head, setting.rest] if shared else [setting.head, setting.rest]
     width = setting.whole_width if setting.trained else outside_width(setting)
     root = T.gathered(called="gathered_root", params=total("root_weights", own), param_width=width)
-    layer = layer_size(setting, setting.groups[0])
+    here = [(g, layer_size(setting, g)) for g in setting.groups]
+    layer = largest("gathered_layer", [_if_any(g, size) for g, size in here])
     reshard = setting.case.plan.reshard_after_forward
     inside = setting.stack.loss_inside_root
-    kept = T.still_gathered(
-        called="gathered_unsharded", size=layer, layers=setting.groups[0].layers, done=0, reshard=reshard
-    )
+    kept = total("gathered_unsharded", [
+        T.still_gathered(called="gathered_unsharded", size=size, layers=g.layers, done=0, reshard=reshard)
+        for g, size in here
+    ])  # fmt: skip
     at_loss = layer if inside else _nothing("gathered_layer", "loss-outside")
 
     def at(group: Group, done: Quantity) -> list[Quantity]:
@@ -129,10 +136,9 @@ def _root_moments(
     """The end of the backward: the first layer's reduction, the embedding's gradient, the root's reduction."""
     group = setting.groups[0]
     gradients = held.gradients
-    in_layers = S.state_bytes(
-        called="gradients", params=_trained_layers(setting), param_width=setting.gradient_width,
-        ways=setting.ways_gradients,
-    )  # fmt: skip
+    in_layers = sharded(
+        setting, "gradients", _trained_layers(setting), trained_experts(setting), setting.gradient_width, GRADIENTS_WAYS
+    )
     reduced_layer = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
     root_params = total("root_weights", [setting.embedding, setting.head, setting.rest])
     reduced_root = S.state_bytes(called="reduce_input", params=root_params, param_width=setting.reduce_width, ways=1)

@@ -113,7 +113,8 @@ def last_hidden(setting: Setting, layer: LayerTensors) -> list[Quantity]:
     """The last hidden state where the stack still holds it at the end of an autocast forward."""
     if not (setting.stack.keeps_last_hidden and np.any(setting.store.autocast)):
         return []
-    return [P.on_stage_bytes(called="last_hidden", size=layer.input, present=setting.stage.head)]
+    held = P.on_stage_bytes(called="last_hidden", size=layer.input, present=setting.store.autocast)
+    return [P.on_stage_bytes(called="last_hidden", size=held, present=setting.stage.head)]
 
 
 def outputs(setting: Setting) -> Quantity:

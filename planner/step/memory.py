@@ -29,6 +29,7 @@ class Memory:
     device      reserved, CUDA context and NCCL: what nvidia-smi shows as used by this process
     cached      blocks the allocator keeps; `unbounded` what it would keep on a card without end
     low, high   90 % band of device on this card
+    ends        "low" and "high": how far the formulas may be off, cached blocks and workspaces at that end
     least       the least the run can do with
     usable      what torch sees on the card
     """
@@ -50,6 +51,7 @@ class Memory:
     usable: Quantity
     headroom: Quantity
     verdict_code: Quantity
+    ends: dict[str, tuple[Quantity, Quantity, Quantity]]
 
     @property
     def verdict(self) -> str:
@@ -82,8 +84,13 @@ def worst_stage(case: Case) -> Stage:
     every = stages(case)
     if len(every) == 1:
         return every[0]
-    at_once = Stage(*(np.array([getattr(s, f) for s in every]) for f in ("index", "embedding", "head")))
-    return every[int(np.argmax(np.broadcast_to(value_of(memory(case, at_once).device), len(every))))]
+    return every[int(np.argmax(np.broadcast_to(value_of(all_stages(case).device), len(every))))]
+
+
+def all_stages(case: Case) -> Memory:
+    """The memory of every stage at once, each figure an array over stages (or one number where they are alike)."""
+    every = stages(case)
+    return memory(case, Stage(*(np.array([getattr(s, f) for s in every]) for f in ("index", "embedding", "head"))))
 
 
 def derived(case: Case) -> Any:
@@ -95,19 +102,24 @@ def derived(case: Case) -> Any:
         or plan.offload.optimizer != "none"
         or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
         or recipe.loss != "full-logits"
+        or recipe.checkpointing not in ("none", "full")
+        or plan.offload.activations != "none"
         or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
     )
-    return O.derived(by_kind=int(by_kind), tp=plan.tp, pp=plan.pp).value
+    return O.derived(by_kind=int(by_kind), tp=plan.tp, cp=plan.cp, pp=plan.pp, ep=plan.ep).value
 
 
 def _error(case: Case, end: str) -> Quantity:
-    """How far the formulas themselves may be off for this kind of run."""
+    """How far the formulas themselves may be off for this kind of run, and for what they only come near to."""
     known = priors()
-    return O.formula_error(
+    found = O.formula_error(
         derived=derived(case),
         error_derived=known["formula_error_derived"].at(end),
         error_traced=known["formula_error_traced"].at(end),
     )
+    for name in case.spreads:
+        found = O.wider(called="formula_error", a=found, b=known[name].at(end))
+    return found
 
 
 def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
@@ -150,6 +162,31 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
         device=device, low=low, high=upper, least=least, usable=usable,
         headroom=O.headroom(usable=usable, device=device),
         verdict_code=O.verdict_code(high=upper, least=least, usable=usable),
+        ends={end: (wrong[end], free[end], known["workspaces"].at(end)) for end in ("low", "high")},
+    )  # fmt: skip
+
+
+def band(memory: Memory, metric: str) -> tuple[Quantity, Quantity]:
+    """The 90 % band of allocated, reserved or device memory of one stage."""
+    if metric == "device":
+        return memory.low, memory.high
+    if metric == "allocated":
+        low, high = (
+            O.allocated_end(called=end, allocated=memory.allocated, error=memory.ends[end][0])
+            for end in ("low", "high")
+        )
+        return low, high
+    low, high = (_reserved_end(memory, end) for end in ("low", "high"))
+    return low, high
+
+
+def _reserved_end(memory: Memory, end: str) -> Quantity:
+    error, cached, workspaces = memory.ends[end]
+    side = {"low": -1, "high": 1}[end]
+    free = memory.cached if end == "low" else memory.unbounded
+    return O.reserved_end(
+        called=end, allocated=memory.allocated, workspaces=memory.workspaces, cached=memory.cached, error=error,
+        spread=O.apart(called="cached", a=cached, b=free), workspaces_end=workspaces, side=side,
     )  # fmt: skip
 
 
@@ -161,8 +198,9 @@ def _nccl(case: Case) -> dict[str, Quantity]:
     known, plan = priors(), case.plan
     world = O.world_size(dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, cp=plan.cp, pp=plan.pp)
     groups = O.communicators(
-        world=world, dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, pp=plan.pp
-    )
+        world=world, dp_replicate=plan.dp_replicate, dp_shard=plan.dp_shard, tp=plan.tp, cp=plan.cp, pp=plan.pp,
+        ep=plan.ep,
+    )  # fmt: skip
     return {
         end: O.communicator_buffers(
             called="nccl", first=known["nccl"].at(end), more=known["nccl_more"].at(end), communicators=groups

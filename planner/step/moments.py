@@ -19,8 +19,8 @@ from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, gathering
-from planner.step.setting import OFFLOADED, Group, Setting
-from planner.step.states import States, states, trained_params
+from planner.step.setting import GRADIENTS_LEAVE, Group, Setting
+from planner.step.states import GRADIENTS_WAYS, States, layer_experts, sharded, states, trained_params
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def step(setting: Setting) -> Step:
     by_layer = [act.kept_by_layers(setting, g, t) for g, t in zip(setting.groups, layers, strict=True)]
     tables, mask = tuple(act.shared_tables(setting)), tuple(act.embedding_mask(setting))
     kept = (*by_layer, *act.outside_layers(setting), *tables, *mask)
-    off = pick(setting.case.plan.offload.optimizer, OFFLOADED)
+    off = pick(setting.case.plan.offload.optimizer, GRADIENTS_LEAVE)
     stored = S.on_gpu(called="gradients", size=held.gradients, offloaded=off)
     return Step(
         setting=setting,
@@ -85,9 +85,11 @@ def moments(step: Step) -> dict[str, Quantity]:
 def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:
     """Activations of other micro-batches in the pipeline."""
     plan = setting.case.plan
-    flight = A.in_flight_1f1b(
-        called="in_flight", pp=plan.pp, stage=setting.stage.index, microbatches=plan.accumulation
-    )
+    place = {"pp": plan.pp, "stage": setting.stage.index, "microbatches": plan.accumulation}
+    if plan.schedule == "interleaved-1f1b":
+        flight = A.in_flight_interleaved(called="in_flight", virtual_stages=plan.virtual_stages, **place)
+    else:
+        flight = A.in_flight_1f1b(called="in_flight", **place)
     each = total("kept_each_microbatch", kept)
     return A.waiting_kept(called="waiting_microbatches", bytes_each=each, in_flight=flight)
 
@@ -130,7 +132,8 @@ def _backward(step: Step) -> Quantity:
         others = [act.kept_by_layers(step.setting, g, t) for g, t in step.groups if g is not group]
         position = largest("position", [_position(step, group, layer, n) for n in PLACES])
         instant = largest("instant", _instants(step.setting, group))
-        places.append(total("layer_backward", [*others, position, instant, step.gather.layer]))
+        here = total("layer_backward", [position, instant, step.gather.layer])
+        places.append(total("layer_backward", [*others, T.where_layers(called="here", size=here, layers=group.layers)]))
     return total("backward", [*fixed, largest("heaviest_layer", places)])
 
 
@@ -144,9 +147,10 @@ def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quant
     done = A.layers_done(called=f"done_{name}", layers=group.layers, place=PLACES.index(name))
     flag = act.recomputed(setting)
     kept = A.kept_in_backward(
-        called="kept_by_layers", saved=layer.saved, input=layer.input, layers=group.layers, done=done,
-        every=setting.case.recipe.checkpoint_every, recomputed=flag,
+        called="kept_by_layers", saved=layer.saved, checkpointed=layer.kept, layers=group.layers, done=done,
+        **act.regions(setting),
     )  # fmt: skip
+    kept = act.on_gpu(setting, kept, group.layers)
     copies = T.all_weight_copies(
         called="weight_copies", size=layer.copies, layers=group.layers, done=done, recomputed=flag
     )
@@ -155,10 +159,10 @@ def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quant
 
 def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]:
     """Gradients of finished layers, as stored; all of them where earlier micro-batches left theirs."""
-    each = S.state_bytes(
-        called="layer_gradients", params=group.trained, param_width=setting.gradient_width, ways=setting.ways_gradients
+    each = sharded(
+        setting, "layer_gradients", group.trained, layer_experts(setting, group), setting.gradient_width, GRADIENTS_WAYS
     )
-    off = pick(setting.case.plan.offload.optimizer, OFFLOADED)
+    off = pick(setting.case.plan.offload.optimizer, GRADIENTS_LEAVE)
     so_far = T.gradients_so_far(size_each=each, layers=group.layers, done=done, carried=setting.carried)
     outside = T.if_carried(called="gradients_outside", size=_outside_gradients(setting), carried=setting.carried)
     return [
@@ -168,10 +172,9 @@ def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]
 
 
 def _outside_gradients(setting: Setting) -> Quantity:
-    """Stored gradients of embedding, head and final norm."""
-    if not setting.trained:
-        return given(0.0, "B", "gradients_outside", because=Phrase("because.frozen"))
-    outside = total("outside_layers", [setting.embedding, setting.head, setting.rest])
+    """Stored gradients of embedding, head and final norm, as far as they train."""
+    whole = [setting.embedding, setting.head, setting.rest]
+    outside = total("outside_layers", whole if setting.trained else [setting.whole_saved])
     return S.state_bytes(
         called="gradients_outside", params=outside, param_width=setting.gradient_width, ways=setting.ways_gradients
     )
@@ -213,7 +216,8 @@ def _kept_whole(setting: Setting) -> Quantity:
 
 def _head_gradient(setting: Setting) -> Quantity:
     """The head's gradient, made first and whole until it is reduced (FSDP: with the root group)."""
-    if not setting.trained:
+    peft = setting.case.recipe.peft
+    if peft and "head" not in peft.modules_to_save:
         return given(0.0, "B", "head_gradient", because=Phrase("because.frozen"))
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
@@ -248,7 +252,7 @@ def _optimizer(step: Step) -> Quantity:
 def _step_temporaries(setting: Setting) -> list[Quantity]:
     """What the optimizer's implementation allocates while it steps."""
     recipe, stack = setting.case.recipe, setting.stack
-    if setting.case.plan.offload.optimizer == "cpu":
+    if setting.case.plan.offload.optimizer in ("cpu", "nvme"):
         return []
     width = WIDTH["fp32"] if recipe.precision.master != "none" else setting.width
     if stack.bucket_elements:

@@ -24,7 +24,10 @@ from planner.spec.stack import Stack
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A pipeline stage by position (from 0), and 1 or 0 for whether it holds the embedding and the head."""
+    """A pipeline stage by position (from 0), and 1 or 0 for whether it holds the embedding and the head.
+
+    A position may be an array: all stages at once.
+    """
 
     index: Any = 0
     embedding: Any = 1
@@ -39,6 +42,7 @@ class Group:
     linear      parameters of one layer that matrix products use (quantised base, autocast copies)
     other       the rest of one layer: norms, biases outside products
     trained     parameters of one layer that get gradients: all, or the adapters
+    experts     parameters of one layer's experts on this rank, which are among the linear ones
     largest     the largest single weight of one layer
     ops         operations in forward order
     own_input   the layer's input where no saved tensor is that tensor, B/token
@@ -49,6 +53,7 @@ class Group:
     linear: Quantity
     other: Quantity
     trained: Quantity
+    experts: Quantity
     largest: Quantity
     weights: tuple[Weight, ...]
     ops: tuple[Op, ...]
@@ -78,13 +83,20 @@ class Setting:
     ways_weights: Quantity
     ways_gradients: Quantity
     ways_states: Quantity
+    expert_ways: tuple[Quantity, Quantity, Quantity]
+    whole_saved: Quantity
     carried: Quantity
     trained: bool
 
     @property
     def sharded(self) -> bool:
         """Whether FSDP gathers and reshards groups of weights."""
-        return self.case.plan.data_parallel == "fsdp2"
+        return self.case.plan.fully_sharded
+
+    @property
+    def mixture(self) -> bool:
+        """Whether any layer has experts."""
+        return any(g.spec.mlp.kind == "moe" for g in self.groups)
 
 
 def setting(case: Case, stage: Stage) -> Setting:
@@ -95,15 +107,19 @@ def setting(case: Case, stage: Stage) -> Setting:
     multiple = stack.vocab_multiple or 0
     vocab = P.padded_vocab(called="vocab", vocab=case.model.vocab, multiple=multiple, tp=plan.tp)
     embedding, head, rest = _outside(case, stage, vocab)
-    fsdp = plan.data_parallel == "fsdp2"
+    fsdp = plan.fully_sharded
     mixed = engine_casts(case) if recipe.precision.autocast else 0
     params = pick(recipe.precision.params, WIDTH)
     whole = where(mixed, pick(recipe.precision.compute, WIDTH), params)
     grads = pick(recipe.precision.grads, WIDTH)
-    ways = [
-        S.ways_at(called=f"ways_{n}", zero=plan.zero, stage=z, dp_shard=plan.dp_shard)
-        for n, z in (("states", 1), ("gradients", 2), ("weights", 3))
-    ]
+    stages = (("states", 1), ("gradients", 2), ("weights", 3))
+    ways = [S.ways_at(called=f"ways_{n}", zero=plan.zero, stage=z, dp_shard=plan.dp_shard, cp=plan.cp)
+            for n, z in stages]  # fmt: skip
+    expert_ways = [
+        S.expert_ways_at(called=f"expert_ways_{n}", zero=plan.zero, stage=z, dp_shard=plan.dp_shard, cp=plan.cp,
+                         tp=plan.tp, ep=plan.ep, etp=plan.etp)
+        for n, z in stages
+    ]  # fmt: skip
     persistent = 1 if stack.persistent_grads else 0
     return Setting(
         case=case,
@@ -112,7 +128,7 @@ def setting(case: Case, stage: Stage) -> Setting:
         store=store,
         tokens=tokens,
         vocab=vocab,
-        groups=tuple(_group(case, g, store) for g in case.model.groups),
+        groups=tuple(_groups(case, stage, store)),
         embedding=embedding,
         head=head,
         rest=rest,
@@ -125,6 +141,8 @@ def setting(case: Case, stage: Stage) -> Setting:
         ways_states=ways[0],
         ways_gradients=ways[1],
         ways_weights=ways[2],
+        expert_ways=(expert_ways[0], expert_ways[1], expert_ways[2]),
+        whole_saved=_whole_saved(case, embedding, head),
         carried=_carried(case, persistent),
         trained=recipe.peft is None,
     )
@@ -133,7 +151,7 @@ def setting(case: Case, stage: Stage) -> Setting:
 def _carried(case: Case, persistent: int) -> Quantity:
     return T.gradients_carried(
         called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent,
-        offloaded=pick(case.plan.offload.optimizer, OFFLOADED),
+        offloaded=pick(case.plan.offload.optimizer, GRADIENTS_LEAVE),
     )
 
 
@@ -148,15 +166,18 @@ def storage(case: Case) -> Storage:
     probability = case.model.dropout if recipe.dropout is None else recipe.dropout
     attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
     peft = recipe.peft
+    fused = "fused" if recipe.compiled else ""
     return Storage(
         act=act,
         stream=stream,
         autocast=where(mixed, 0, casts),
-        kernels=stack.mlp_kernels,
-        norm_kernels=stack.norm_kernels,
+        kernels=fused or stack.mlp_kernels,
+        norm_kernels=fused or stack.norm_kernels,
         attention=attention_core(case),
         tp=plan.tp,
         sp=plan.sequence_parallel,
+        etp=plan.etp,
+        ring=plan.cp if plan.cp_comm == "p2p" else 1,
         gathered_input=stack.gathered_input,
         trained=peft is None,
         dropout=probability > 0,
@@ -170,7 +191,7 @@ def storage(case: Case) -> Storage:
 def engine_casts(case: Case) -> Any:
     """Whether the sharding engine hands layers 16-bit weights, so that autocast has nothing left to copy."""
     plan = case.plan
-    if plan.data_parallel == "fsdp2":
+    if plan.fully_sharded:
         return 1
     return np.equal(plan.zero, 3) if plan.data_parallel == "zero" else 0
 
@@ -192,8 +213,9 @@ def attention_core(case: Case) -> str:
     return "sdpa" if wanted == "sdpa" else "flash"
 
 
-#: by name: whether it left the GPU
-OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1}
+#: by name: whether it left the GPU, and whether gradients leave with the optimizer's states
+OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1, "nvme": 1, "paged": 1}
+GRADIENTS_LEAVE: dict[str, float] = {"none": 0, "cpu": 1, "nvme": 1, "paged": 0}
 
 #: an adapter target and the fused weight that holds it
 FUSED_TARGETS = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}
@@ -208,22 +230,49 @@ def adapted(case: Case) -> frozenset[str]:
     return frozenset(t if t in names else FUSED_TARGETS.get(t, t) for t in peft.targets) & names
 
 
-def _group(case: Case, group: LayerGroup, store: Storage) -> Group:
+def _groups(case: Case, stage: Stage, store: Storage) -> list[Group]:
+    """Each group of equal layers, as much of it as lies on this stage."""
+    first, last = _edges(case, stage)
+    before: Quantity = given(0, "layer", "layers_before")
+    found = []
+    for group in case.model.groups:
+        layers = P.stage_layers(called="layers", layers=group.count, before=before, start=first, end=last)
+        found.append(_group(case, group, store, layers))
+        before = total("layers_before", [before, given(group.count, "layer", "layers")])
+    return found
+
+
+def _edges(case: Case, stage: Stage) -> tuple[Like, Like]:
+    """Layers before a stage, and up to its end; chunks of an interleaved schedule count as if they lay together."""
+    plan = case.plan
+    if plan.layer_split:
+        ends = np.cumsum((0, *plan.layer_split))
+        return ends[:-1][stage.index], ends[1:][stage.index]
+    after = np.add(stage.index, 1)
+    return (
+        P.stage_edge(called="first_layer", layers=case.model.layers, pp=plan.pp, stage=stage.index),
+        P.stage_edge(called="last_layer", layers=case.model.layers, pp=plan.pp, stage=after),
+    )
+
+
+def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> Group:
     hidden, plan = case.model.hidden, case.plan
     weights = block.weights(group, hidden)
-    linear = M.count("linear_weights", (w for w in weights if w.linear), plan.tp)
-    other = M.count("other_weights", (w for w in weights if not w.linear), plan.tp)
+    split = {"tp": plan.tp, "ep": plan.ep, "etp": plan.etp}
+    linear = M.count("linear_weights", (w for w in weights if w.linear), **split)
+    other = M.count("other_weights", (w for w in weights if not w.linear), **split)
     if case.recipe.peft is None:
         trained = total("trained_weights", [linear, other])
     else:
         trained = _adapters(weights, store, plan.tp)
-    sizes = [M.count(w.name, [w], plan.tp) for w in weights if w.linear]
+    sizes = [M.count(w.name, [w], **split) for w in weights if w.linear]
     return Group(
         spec=group,
-        layers=P.stage_layers(called="layers", layers=group.count, pp=plan.pp),
+        layers=layers,
         linear=linear,
         other=other,
         trained=trained,
+        experts=M.count("experts", (w for w in weights if w.expert), **split),
         largest=largest("largest_weight", sizes),
         weights=weights,
         ops=tuple(block.ops(group, hidden, case.recipe.seq_len, store)),
@@ -238,6 +287,15 @@ def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity
         if w.name in store.adapted
     ]
     return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))
+
+
+def _whole_saved(case: Case, embedding: Quantity, head: Quantity) -> Quantity:
+    """Embedding or head where they train whole beside adapters."""
+    saved = case.recipe.peft.modules_to_save if case.recipe.peft else ()
+    parts = [part for name, part in (("embedding", embedding), ("head", head)) if name in saved]
+    if not parts:
+        return given(0.0, "param", "whole_saved", because=Phrase("because.frozen"))
+    return total("whole_saved", parts)
 
 
 def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quantity, Quantity]:

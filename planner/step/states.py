@@ -12,7 +12,7 @@ from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
-from planner.step.setting import OFFLOADED, Setting
+from planner.step.setting import GRADIENTS_LEAVE, OFFLOADED, Group, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,42 @@ class States:
     host: tuple[Quantity, ...]
 
 
+#: which of a setting's ways belong to what: states, gradients, weights
+STATES_WAYS, GRADIENTS_WAYS, WEIGHTS_WAYS = 0, 1, 2
+
+
+def sharded(
+    setting: Setting, called: str, params: Quantity, experts: Quantity, param_width: Like, kind: int
+) -> Quantity:
+    """Bytes of a state on this rank, experts shared by ranks of their own."""
+    ways = (setting.ways_states, setting.ways_gradients, setting.ways_weights)[kind]
+    if not setting.mixture:
+        return S.state_bytes(called=called, params=params, param_width=param_width, ways=ways)
+    return S.mixed_state_bytes(
+        called=called, params=params, experts=experts, param_width=param_width, ways=ways,
+        expert_ways=setting.expert_ways[kind],
+    )  # fmt: skip
+
+
+def layer_experts(setting: Setting, group: Group) -> Quantity:
+    """Experts of one layer that train (adapters of experts are counted with the rest)."""
+    return group.experts if setting.trained else given(0.0, "param", "experts", because=Phrase("because.frozen"))
+
+
 def trained_params(setting: Setting) -> Quantity:
     """Parameters of this rank that get gradients, before any sharding over data parallel."""
     layers = [
         P.layers_params(called="trained_layers", layers=g.layers, params=g.trained) for g in setting.groups
     ]
-    outside = [setting.embedding, setting.head, setting.rest] if setting.trained else []
+    outside = [setting.embedding, setting.head, setting.rest] if setting.trained else [setting.whole_saved]
     return total("trained_params", [*layers, *outside])
+
+
+def trained_experts(setting: Setting) -> Quantity:
+    """The experts among them."""
+    return total("trained_experts", [
+        P.layers_params(called="experts", layers=g.layers, params=layer_experts(setting, g)) for g in setting.groups
+    ])  # fmt: skip
 
 
 def all_params(setting: Setting) -> Quantity:
@@ -56,14 +85,19 @@ def _weights(setting: Setting) -> Quantity:
     parts.append(S.state_bytes(called="weights_outside", params=outside, param_width=plain, ways=ways))
     for g in setting.groups:
         linear = P.layers_params(called="linear_params", layers=g.layers, params=g.linear)
+        experts = P.layers_params(called="experts", layers=g.layers, params=g.experts)
         other = P.layers_params(called="other_params", layers=g.layers, params=g.other)
-        parts.append(S.state_bytes(called="weights_linear", params=linear, param_width=setting.base_width, ways=ways))
+        parts.append(sharded(setting, "weights_linear", linear, experts, setting.base_width, WEIGHTS_WAYS))
         parts.append(S.state_bytes(called="weights_other", params=other, param_width=plain, ways=ways))
         if not setting.trained:
             adapters = P.layers_params(called="adapter_params", layers=g.layers, params=g.trained)
             parts.append(
                 S.state_bytes(called="adapters", params=adapters, param_width=adapter_width(setting), ways=ways)
             )
+    if not setting.trained and setting.case.recipe.peft and setting.case.recipe.peft.modules_to_save:
+        parts.append(S.state_bytes(
+            called="adapters", params=setting.whole_saved, param_width=adapter_width(setting), ways=ways
+        ))  # fmt: skip
     return total("weights", parts)
 
 
@@ -85,13 +119,10 @@ def states(setting: Setting) -> States:
     recipe, plan = setting.case.recipe, setting.case.plan
     params = trained_params(setting)
     weights = _weights(setting)
-    gradients = S.state_bytes(
-        called="gradients", params=params, param_width=setting.gradient_width, ways=setting.ways_gradients
-    )
-    master = S.state_bytes(
-        called="master", params=params, param_width=pick(recipe.precision.master, WIDTH), ways=setting.ways_states
-    )
-    optimizer = _optimizer(setting, params)
+    experts = trained_experts(setting)
+    gradients = sharded(setting, "gradients", params, experts, setting.gradient_width, GRADIENTS_WAYS)
+    master = sharded(setting, "master", params, experts, pick(recipe.precision.master, WIDTH), STATES_WAYS)
+    optimizer = _optimizer(setting, params, experts)
     buckets = _buckets(setting, params)
     off_params = pick(plan.offload.params, OFFLOADED)
     off_states = pick(plan.offload.optimizer, OFFLOADED)
@@ -106,12 +137,17 @@ def states(setting: Setting) -> States:
         S.on_host(called="weights", size=weights, offloaded=off_params),
         S.on_host(called="master", size=master, offloaded=off_states),
         S.on_host(called="optimizer_states", size=optimizer, offloaded=off_states),
-        S.on_host(called="gradients", size=_host_gradients(setting, params), offloaded=off_states),
+        S.on_host(called="gradients", size=_host_gradients(setting, params),
+                  offloaded=pick(plan.offload.optimizer, GRADIENTS_LEAVE)),
     )
     return States(weights, gradients, master, optimizer, buckets, resident, host)
 
 
-def _optimizer(setting: Setting, params: Quantity) -> Quantity:
+#: optimizers whose states have a dtype of their own, whatever the recipe's precision
+PACKED = {"adamw8bit": "int8", "adamw4bit": "int4"}
+
+
+def _optimizer(setting: Setting, params: Quantity, experts: Quantity) -> Quantity:
     recipe = setting.case.recipe
     name = recipe.optimizer
     if name == "adafactor":
@@ -122,9 +158,9 @@ def _optimizer(setting: Setting, params: Quantity) -> Quantity:
         return S.factored_states(
             called="optimizer_states", sums=total("row_and_column_sums", sums), width=4, ways=setting.ways_states
         )
-    dtype = "int8" if name == "adamw8bit" else recipe.precision.optimizer_state
+    dtype = PACKED.get(name, recipe.precision.optimizer_state)
     width = S.optimizer_width(called="state_width", states=pick(name, STATES), state_width=pick(dtype, WIDTH))
-    return S.state_bytes(called="optimizer_states", params=params, param_width=width, ways=setting.ways_states)
+    return sharded(setting, "optimizer_states", params, experts, width, STATES_WAYS)
 
 
 def _sums(weights: tuple[Weight, ...]) -> Quantity:
@@ -154,8 +190,8 @@ def _dummy_wgrads(setting: Setting) -> list[Quantity]:
     if not (setting.stack.dummy_wgrads and setting.trained):
         return []
     linear = [w for g in setting.groups for w in g.weights if w.linear and not _is_vector(w)]
-    tp = setting.case.plan.tp
-    sizes = [M.count(w.name, [replace(w, copies=1)], tp) for w in _distinct(linear)]
+    plan = setting.case.plan
+    sizes = [M.count(w.name, [replace(w, copies=1)], plan.tp, 1, plan.etp) for w in _distinct(linear)]
     return [T.dummy_wgrads(params=total("distinct_shapes", [*sizes, setting.head]), width=WIDTH["bf16"])]
 
 

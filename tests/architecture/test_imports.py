@@ -38,6 +38,7 @@ SIDEWAYS = {
     ("planner.spec.presets", "planner.layers"),
     ("planner.spec.build", "planner.spec.presets"),
     ("planner.search", "planner.cases"),
+    ("planner.evidence", "planner.cases"),
     ("planner.answers", "planner"),
     ("planner.answers", "planner.thumb"),
     ("planner.thumb", "planner.article"),

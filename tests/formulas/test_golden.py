@@ -36,7 +36,7 @@ def test_zero_figure_1(zero: int, gigabytes: float) -> None:
     widths = {1: (12, "optimizer"), 2: (2, "gradients"), 3: (2, "weights")}
     parts = [
         S.state_bytes(
-            called=name, params=7.5e9, param_width=width, ways=S.ways_at(zero=zero, stage=stage, dp_shard=64)
+            called=name, params=7.5e9, param_width=width, ways=S.ways_at(zero=zero, stage=stage, dp_shard=64, cp=1)
         )
         for stage, (width, name) in widths.items()
     ]
@@ -52,7 +52,7 @@ def test_zero_table_1(ways: int, per_stage: tuple[float, ...]) -> None:
     """Memory per device of a 7.5B model, by data-parallel degree: P_os, P_os+g, P_os+g+p."""
     for zero, gigabytes in enumerate(per_stage, 1):
         sizes = [
-            float(S.state_bytes(params=7.5e9, param_width=w, ways=S.ways_at(zero=zero, stage=s, dp_shard=ways)))
+            float(S.state_bytes(params=7.5e9, param_width=w, ways=S.ways_at(zero=zero, stage=s, dp_shard=ways, cp=1)))
             for s, w in ((1, 12), (2, 2), (3, 2))
         ]
         assert sum(sizes) / GB == pytest.approx(gigabytes, abs=0.06)

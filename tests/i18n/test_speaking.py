@@ -154,7 +154,7 @@ WRONG: list[dict[str, Any]] = [
     {"model": '{"model_type": "llama"}'}, {"model": "{"}, {"model": '{"model_type": "mamba"}'}, {"model": "1e30"},
     {"model": {"model_type": "llama", "hidden_size": -1, "vocab_size": 1e9, "num_attention_heads": "many"}},
     {"plan": {"data_parallel": "ddp", "dp_shard": 8}}, {"plan": {"offload": {"optimizer": "cpu"}, "zero": 0}},
-    {"recipe": {"precision": {"optimizer_state": "int8"}}}, {"plan": {"cp": 2}}, {"model": 5}, {"model": [1]},
+    {"recipe": {"precision": {"optimizer_state": "int8"}}}, {"plan": {"ep": 2}}, {"model": 5}, {"model": [1]},
 ]  # fmt: skip
 
 

@@ -15,8 +15,9 @@ from planner import cases
 from planner.errors import BadInput, NewerFormat, PlannerError, Problem
 from planner.spec.build import merged, spellings
 from planner.spec.case import Case
-from planner.spec.form import CHOICES, SCHEMA, fields
+from planner.spec.form import CHOICES, SCHEMA, fields, nearby
 from planner.spec.recipe import PRECISIONS
+from planner.spec.stack import known
 from tests.strategies import json_trees, raw_cases
 
 Raw = dict[str, Any]
@@ -121,10 +122,28 @@ def test_every_problem_of_shape_is_told() -> None:
 
 def test_every_unknown_name_is_told() -> None:
     wrong: Raw = {
-        "model": "lama", "cluster": {"gpu": "h100-sxn"}, "recipe": {"framework": "megatronn", "optimizer": "x"},
+        "model": "lama", "cluster": {"gpu": "h100-sxn"}, "recipe": {"optimizer": "x"},
     }  # fmt: skip
     told = outcome(wrong)
-    assert {"model", "cluster.gpu", "recipe.framework"} <= set(told)  # type: ignore[arg-type]
+    assert {"model", "cluster.gpu"} <= set(told)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("named", "stack", "spread"),
+    [
+        ("megatronn", "pytorch", "formula_error_unknown_stack"),
+        ("Hugging Face", "hf-transformers", ""),
+        ("Megatron-LM@core_r0.9", "megatron-lm", ""),
+        ("Axolotl", "hf-transformers", "formula_error_approximate"),
+    ],
+)
+def test_a_framework_is_recognised_or_treated_as_plain_pytorch(named: str, stack: str, spread: str) -> None:
+    case = cases.case({**BASE, "recipe": {"framework": named}})
+    assert case.stack.id == stack
+    assert case.spreads == ((spread,) if spread else ())
+    noted = [one for one in case.filled if one.field == "recipe.framework"]
+    assert bool(noted) == bool(spread)
+    assert all(named in one.filled for one in noted)
 
 
 def test_the_same_statement_twice_is_the_same_case() -> None:
@@ -133,15 +152,21 @@ def test_the_same_statement_twice_is_the_same_case() -> None:
     assert hash(one) == hash(two)
 
 
+LISTS = ("recipe.peft.targets", "recipe.peft.modules_to_save", "recipe.checkpointing_args.recompute")
+
+
 @pytest.mark.parametrize("field", sorted(CHOICES))
 def test_every_choice_of_a_field_is_known_and_nothing_else(field: str) -> None:
     wide = {"recipe.task": "lora"} if field.startswith("recipe.peft") else {}
     field = "recipe.precision.preset" if field == "recipe.precision" else field
 
     def unknown(word: str) -> bool:
-        value: Any = [word] if field == "recipe.peft.targets" else word
+        value: Any = [word] if field in LISTS else word
         told = problems(merged(BASE, {**wide, field: value}))
         return any(p.field == field and "not known" in p.problem and p.nearest for p in told)
+
+    if field == "recipe.checkpointing_args.recompute":
+        wide = {"recipe.checkpointing": "selective-modules"}
 
     assert unknown("no-such-word")
     assert not any(map(unknown, CHOICES[field]))
@@ -153,11 +178,33 @@ def test_a_stated_field_is_never_left_out_in_silence() -> None:
     assert problems(stated) or getattr(cases.case(stated).plan, "ep", 1) == 8
 
 
-# Spellings.
+# Spellings, and what stands for what has no formula yet.
+
+
+@pytest.mark.parametrize("field", sorted(set(nearby()) - {"recipe.framework"}))
+def test_what_is_only_come_near_to_is_listed_and_widens_the_band(field: str) -> None:
+    lora = {"recipe.task": "lora"} if field.startswith("recipe.peft") else {}
+    split = {"plan.pp": 4, "plan.cp": 2, "cluster.gpus": 8} if field in ("plan.schedule", "plan.cp_comm") else {}
+    for stated, near in nearby()[field].items():
+        assert near in CHOICES[field]
+        assert stated not in CHOICES[field]
+        case = cases.case(merged({"model": "llama-3-8b"}, {**lora, **split, field: stated}))
+        noted = [one for one in case.filled if one.field == field and one.spread]
+        assert [one.value for one in noted] == [near]
+        assert stated in noted[0].filled
+        assert case.spreads == ("formula_error_approximate",)
+
+
+def test_frameworks_without_a_recipe_build_upon_one_that_has_one() -> None:
+    for named, base in nearby()["recipe.framework"].items():
+        assert known(base)
+        assert not known(named), f"{named} has a recipe of its own: take its line out"
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
     for field, table in spellings().items():
+        if field == "recipe.framework":
+            continue  # its values are the files of data/stacks
         for spelling, canonical in table.items():
             yield field, spelling, canonical
 
@@ -165,7 +212,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("field", "spelling", "canonical"), list(rows()))
 def test_a_spelling_means_a_valid_choice(field: str, spelling: str, canonical: str) -> None:
     assert field in CHOICES
-    assert canonical in CHOICES[field]
+    assert canonical in (*CHOICES[field], *nearby().get(field, ()))
     assert spelling == spelling.strip().lower(), "the table is looked up in lower case"
     assert spelling not in CHOICES[field], "a choice needs no spelling"
 

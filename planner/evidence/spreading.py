@@ -1,0 +1,137 @@
+"""The parallel plan of a record, in the words of a case file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.evidence.reading import MOST_RANKS, Reader
+
+CP_COMM = {"ulysses": "a2a", "ring": "p2p", "a2a": "a2a", "p2p": "p2p", "all_gather": "all_gather", "a2a+p2p": "p2p"}
+MEGATRON = ("megatron-lm", "megatron-bridge", "megatron-swift", "nemo", "mlperf-nemo", "megatron-deepspeed")
+
+
+def plan(read: Reader, layers: int | None) -> dict[str, Any]:
+    """Every field of the plan that the record states."""
+    parallel = read.table("parallel")
+    ways = {n: read.count(parallel, n, "parallel.", most=MOST_RANKS) for n in ("dp", "tp", "pp", "cp", "ep", "etp")}
+    found: dict[str, Any] = {n: ways[n] for n in ("tp", "pp", "cp", "ep", "etp")}
+    found |= _data_parallel(read, parallel, ways)
+    found["sequence_parallel"] = read.flag(parallel, "sp", "parallel.")
+    comm = parallel.get("cp_comm") or parallel.get("cp_type")
+    found["cp_comm"] = CP_COMM.get(str(comm).lower()) if comm else None
+    found |= _pipeline(read, parallel, ways["pp"] or 1, layers)
+    reshard = parallel.get("reshard_after_forward")
+    found["reshard_after_forward"] = reshard if isinstance(reshard, bool) else None
+    found["micro_batch"] = read.count(read.record, "micro_batch", most=10**7)
+    found["offload"] = _offload(read, found)
+    return {k: v for k, v in found.items() if v is not None}
+
+
+def global_batch(read: Reader, spread: Mapping[str, Any]) -> int | None:
+    """Sequences of a step: as stated, or the micro-batches of all replicas."""
+    stated: int | None = read.count(read.record, "global_batch", most=10**9)
+    passes = read.count(read.record, "grad_accum", most=10**7)
+    replicas = (spread.get("dp_replicate") or 1) * (spread.get("dp_shard") or 1)
+    micro = spread.get("micro_batch")
+    if stated and micro and stated % (replicas * micro):
+        if stated < replicas * micro or passes is None:
+            read.contradiction("global_batch", "batch", batch=stated, replicas=replicas, micro=micro)
+        return None
+    if stated is None and micro and passes:
+        return int(replicas * micro * passes)
+    return stated
+
+
+def _data_parallel(read: Reader, parallel: Mapping[str, Any], ways: Mapping[str, Any]) -> dict[str, Any]:
+    """Which data parallelism, its ZeRO stage, replicas and shards."""
+    stage = read.count(parallel, "zero_stage", "parallel.", least=0, most=3)
+    fsdp = read.count(parallel, "fsdp", "parallel.", most=MOST_RANKS)
+    dp, cp = ways["dp"], ways["cp"] or 1
+    if stage is None and fsdp is None and dp is None:
+        return {}
+    if stage is None:
+        stage = 3 if (fsdp or 1) > 1 else None
+        if stage is None:
+            return {}
+    kind = _kind(read, parallel, stage, fsdp, dp or 1)
+    found: dict[str, Any] = {"data_parallel": kind, "zero": stage}
+    shard = read.count(parallel, "shard", "parallel.", most=MOST_RANKS) or fsdp
+    if dp is None:
+        return found
+    if kind in ("none", "ddp"):
+        return {**found, "dp_replicate": dp}
+    sharded = _shards(shard, dp, cp)
+    if dp % sharded:
+        read.contradiction("parallel.shard", "shards", shard=shard, dp=dp, cp=cp)
+        return found
+    return {**found, "dp_shard": sharded, "dp_replicate": dp // sharded}
+
+
+def _shards(shard: int | None, dp: int, cp: int) -> int:
+    """Shards of the data-parallel ranks; a record counts context-parallel ranks with them."""
+    if shard is None:
+        return dp
+    return max(1, shard // cp) if shard % cp == 0 else shard
+
+
+def _kind(read: Reader, parallel: Mapping[str, Any], stage: int, fsdp: int | None, dp: int) -> str:
+    """The data parallelism by name."""
+    if stage == 0:
+        return "ddp" if dp > 1 else "none"
+    stated = str(parallel.get("fsdp_impl") or read.table("framework_args").get("parallel") or "").lower()
+    for kind in ("megatron-fsdp", "fsdp1", "fsdp2"):
+        if stated.startswith(kind):
+            return kind
+    if stage < 3 or (stated == "deepspeed" and fsdp is None):
+        return "zero"
+    if str(read.record.get("framework")).lower() in MEGATRON:
+        return "megatron-fsdp"
+    if fsdp is None:
+        return "zero"
+    read.note("parallel.fsdp_impl", "fsdp2", "fsdp-open")
+    return "fsdp2"
+
+
+def _pipeline(read: Reader, parallel: Mapping[str, Any], pp: int, layers: int | None) -> dict[str, Any]:
+    """Schedule, chunks, and layers of each stage where they are not equal."""
+    chunks = read.count(parallel, "vpp", "parallel.", most=1000) if pp > 1 else None
+    schedule = read.word(parallel, "pp_schedule", "parallel.") if pp > 1 else None
+    found: dict[str, Any] = {"schedule": schedule, "virtual_stages": chunks}
+    last = read.count(parallel, "final_stage_layers", "parallel.", least=0, most=10**4)
+    if not layers or pp == 1:
+        return found
+    if last is not None and last <= layers:
+        found["layer_split"] = [*_evenly(layers - last, pp - 1), last]
+    elif layers % (pp * (chunks or 1)):
+        found["layer_split"] = _evenly(layers, pp)
+        read.note("plan.layer_split", str(found["layer_split"]), "uneven-stages")
+    return found
+
+
+def _evenly(layers: int, stages: int) -> list[int]:
+    """Layers over stages, the first ones one more where they do not divide."""
+    return [layers // stages + (i < layers % stages) for i in range(stages)]
+
+
+def _offload(read: Reader, found: dict[str, Any]) -> dict[str, Any] | None:
+    """What leaves the GPU. Where no engine is named for it, one stage of ZeRO on one rank stands for it."""
+    stated = read.table("offload")
+    where = {n: read.word(stated, n, "offload.") for n in ("params", "optimizer", "activations")}
+    left = {k: v for k, v in where.items() if v not in (None, "none")}
+    if not left:
+        return None
+    kind, states, weights = found.get("data_parallel"), left.get("optimizer"), left.get("params")
+    if kind in ("none", "ddp", None) and (weights or states in ("cpu", "nvme")):
+        read.note("plan.data_parallel", "zero", "offload-engine", near=True)
+        stage = 3 if weights else 1
+        found |= {"data_parallel": "zero", "zero": stage, "dp_shard": found.pop("dp_replicate", 1), "dp_replicate": 1}
+    elif kind == "zero" and weights and found.get("zero") != 3:
+        read.note("offload.params", "none", "offload-stage", near=True)
+        left.pop("params")
+    elif kind in ("fsdp1", "fsdp2", "megatron-fsdp") and states != "paged" and states != weights:
+        read.note("offload.optimizer", "none" if states else "cpu", "offload-fsdp", near=True)
+        left.pop("optimizer", None)
+        if weights:
+            left["optimizer"] = weights
+    return left or None
