@@ -139,8 +139,8 @@ def checkpointed(changes: Changes, every: Like, batch: int = BATCH) -> Quantity:
     """Most that the layers keep in the backward when only the input of every `every`-th layer is kept."""
     layer = one_layer(changes, batch)
     others = A.kept_in_backward(
-        called="kept_by_layers", saved=layer.saved, checkpointed=layer.input, layers=LAYERS, done=0, region=every, every=1,
-        most=LAYERS, recomputed=1,
+        called="kept_by_layers", saved=layer.saved, checkpointed=layer.input, layers=LAYERS, done=0, region=every,
+        every=1, most=LAYERS, recomputed=1,
     )  # fmt: skip
     return total("checkpointed", [others, layer.saved])
 

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -268,6 +268,57 @@ def catalog_(
         emit({what: rows})
     else:
         show.catalog(what, rows)
+
+
+@app.command(epilog="Example: planner predict runs.jsonl > predictions.jsonl")
+def predict(
+    records: Annotated[str, typer.Argument(help="Run records, one JSON object a line, or - for standard input.")],
+    as_json: Annotated[bool, typer.Option("--json", help="The same: it is always one JSON object a line.")] = True,
+    lang: Lang = "en",
+) -> None:
+    """What the planner says of each run record: its own memory figure with a band, the verdict, what was assumed."""
+    from planner.evidence import predict as evidence
+    from planner.evidence.records import lines
+
+    with _records(records) as stream:
+        for answer in evidence.answers(lines(stream)):
+            typer.echo(json.dumps(answer, ensure_ascii=False, allow_nan=False))
+
+
+def _records(name: str) -> BinaryIO:
+    """A file of run records, or standard input."""
+    if name == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(name).open("rb")
+    except (OSError, ValueError) as error:
+        because = system(error) if isinstance(error, OSError) else str(error)
+        raise BadInput(Problem("records", phrase("problem.file", path=name, because=because), "-")) from None
+
+
+@app.command("evidence", epilog="Example: planner evidence --leave-out")
+def evidence_(
+    records: Annotated[str | None, typer.Argument(help="Your own run records; without, the shipped ones.")] = None,
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Each framework and family without the coefficients fitted to it.")
+    ] = False,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """How far predictions are from measured runs: coverage, error, bias, bands, verdicts."""
+    from planner.evidence import accuracy, rows, table
+    from planner.evidence.records import lines
+
+    if records is None:
+        found = list(rows.shipped())
+    else:
+        with _records(records) as stream:
+            found = list(lines(stream))
+    made = accuracy.accuracy(rows.rows(found))
+    without = {key: accuracy.left_out(found, key) for key in ("framework", "family")} if leave_out else {}
+    if as_json:
+        emit(table.as_json(made, without))
+    else:
+        show.accuracy(made, without)
 
 
 @app.command(epilog="Example: planner report case.json --pdf plan.pdf --html plan.html")

@@ -11,6 +11,8 @@ from rich.table import Column, Table
 from planner import explain, thumb
 from planner.answers import in_gib
 from planner.errors import PlannerError
+from planner.evidence import table as evidence
+from planner.evidence.accuracy import Accuracy, LeftOut
 from planner.i18n import t
 from planner.quantity import Quantity, value_of
 from planner.search.largest import Largest
@@ -191,6 +193,29 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.5g}"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def accuracy(found: Accuracy, without: dict[str, list[LeftOut]]) -> None:
+    """The answer of `evidence`."""
+    for name, some in found.splits.items():
+        heads = ("rows", "groups", "error", "by_repository", "bias", "p90", "band", "half_width")
+        lines = _table(t(f"evidence.{name}"), *(t(f"evidence.{h}") for h in heads))
+        lines.columns[0].no_wrap = True
+        for line in evidence.rows_of(some):
+            lines.add_row(*map(escape, line))
+        if name == "framework" and found.errors:
+            lines.add_row(*evidence.rows_of({t("evidence.all"): found.errors})[0], style="bold")
+        out.print(lines)
+    for sentence in evidence.sentences(found):
+        out.print(escape(sentence))
+    for key, some_left in without.items():
+        out.print(t(f"evidence.without_{key}"), style="bold")
+        lines = _table(t(f"evidence.{key}"), t("evidence.rows"), t("evidence.error_with"), t("evidence.error_without"))
+        lines.columns[0].no_wrap = True
+        for one in some_left:
+            left = f"{one.mape:.1%}" if one.coefficients else t("evidence.nothing_fitted")
+            lines.add_row(escape(one.name), str(one.n), f"{one.mape_with:.1%}", left)
+        out.print(lines)
 
 
 def written(files: list[str]) -> None:
