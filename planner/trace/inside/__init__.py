@@ -1,0 +1,1 @@
+"""What runs inside the worker process: the only code of the planner, beside the probe, that imports torch."""
