@@ -362,11 +362,56 @@ def report(
         show.written(files)
 
 
-def _write(path: Path, data: bytes) -> None:
+@app.command(epilog="Example: planner trace case.json --capacity 79GiB --memory-viz step.pickle")
+def trace(
+    case: CaseArg = None, model: ModelOpt = None, gpu: Gpu = None, gpus: Gpus = None, node: NodeOpt = None,
+    nodes: Nodes = None, framework: Framework = None, task: Task = None, seq_len: SeqLen = None,
+    micro_batch: MicroBatch = None, precision: Precision = None, optimizer: Optimizer = None,
+    checkpointing: Checkpointing = None, loss: Loss = None, settings: Set = None,
+    module: Annotated[
+        str | None, typer.Option("--module", help="Your own code instead of the model: package.module:constructor.")
+    ] = None,
+    replay: Annotated[
+        str | None, typer.Option("--replay", help="Allocator segments: native or expandable (the case's by default).")
+    ] = None,
+    capacity: Annotated[
+        str | None, typer.Option("--capacity", help="Hold the allocator to that much memory, for example 79.2GiB.")
+    ] = None,
+    memory_viz: Annotated[
+        Path | None, typer.Option("--memory-viz", help="Write the run for pytorch.org/memory_viz.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Trace again, whatever the cache holds.")] = False,
+    as_json: Json = False, lang: Lang = "en",
+) -> None:  # fmt: skip
+    """Memory of the real model code, operation by operation, without a GPU."""
+    from planner import show_trace
+    from planner.trace import answer, shapes, visual
+
+    raw = raw_case(
+        case, settings, model=model, gpu=gpu, gpus=gpus, node=node, nodes=nodes, framework=framework, task=task,
+        seq_len=seq_len, micro_batch=micro_batch, precision=precision, optimizer=optimizer,
+        checkpointing=checkpointing, loss=loss,
+    )  # fmt: skip
+    asked = answer.question(raw, module)
+    mode = answer.mode_of(asked.case, replay)
+    held = None if capacity is None else answer.size("--capacity", capacity)
+    tell = None if as_json else show_trace.progress()
+    found = answer.trace(asked, mode, held, tell, fresh)
+    if memory_viz is not None and (log := found.log) is not None:
+        _write(memory_viz, visual.snapshot(log, found.settings()), "--memory-viz")
+    if as_json:
+        emit(shapes.as_json(found))
+        return
+    show_trace.trace(found)
+    if memory_viz is not None:
+        show.written([str(memory_viz)])
+
+
+def _write(path: Path, data: bytes, field: str = "report") -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise BadInput(Problem("report", phrase("problem.file", path=path, because=system(error)))) from None
+        raise BadInput(Problem(field, phrase("problem.file", path=path, because=system(error)))) from None
 
 
 def main(arguments: list[str] | None = None) -> None:

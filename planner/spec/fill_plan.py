@@ -48,6 +48,7 @@ def filled_plan(
         virtual_stages=chunks,
         layer_split=tuple(given.layer_split or ()),
         reshard_after_forward=given.reshard_after_forward if given.reshard_after_forward is not None else pp == 1,
+        reshard_last_block=stack.reshard_last if given.reshard_last_block is None else given.reshard_last_block,
         micro_batch=micro,
         accumulation=_accumulation(recipe, replicate * shard, micro, pp, problems, assumed),
         offload=_offload(given, table, problems, assumed),

@@ -134,6 +134,7 @@ class PlanForm(BaseModel):
     virtual_stages: int | None = Field(default=None, ge=1, le=1000)
     layer_split: list[int] | None = Field(default=None, min_length=1, max_length=10_000)
     reshard_after_forward: bool | None = None
+    reshard_last_block: bool | None = None
     micro_batch: int | None = Field(default=None, ge=1, le=10**7)
     offload: OffloadForm | None = None
 

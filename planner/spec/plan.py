@@ -32,6 +32,7 @@ class Plan:
 
     zero                    0 to 3: optimizer (1), gradients (2), weights (3) sharded over dp_shard
     reshard_after_forward   FSDP frees the gathered weights after the forward
+    reshard_last_block      and those of the last layer too, which its backward needs at once
     sequence_parallel       norms and residual are split over tp
     cp, cp_comm             the sequence is split; how key and value travel (p2p: a ring, a2a: Ulysses)
     ep, etp                 ranks that share the experts, and each expert; they are ranks of dp, cp and tp
@@ -56,6 +57,7 @@ class Plan:
     virtual_stages: Count = 1
     layer_split: tuple[int, ...] = ()
     reshard_after_forward: Any = True
+    reshard_last_block: Any = True
     micro_batch: Count = 1
     accumulation: Count = 1
     offload: Offload = Offload()

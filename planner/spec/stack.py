@@ -22,6 +22,7 @@ class Stack:
     norm_kernels, mlp_kernels   "composed" (plain model code) or "fused"
     root_group          FSDP: "shared" (embedding, head and final norm gathered together, whole step) or
                         "separate" (each gathered when used)
+    reshard_last        FSDP: the last layer is resharded after the forward like the others
     loss_inside_root    FSDP: the loss is computed inside the root module, so the next layer is prefetched before it
     keeps_last_hidden   the last hidden state is still referenced at the loss (autocast)
     gathered_input      sequence parallel: the gathered input of a linear is kept whole
@@ -43,6 +44,7 @@ class Stack:
     norm_kernels: str = "composed"
     mlp_kernels: str = "composed"
     root_group: str = "shared"
+    reshard_last: bool = True
     loss_inside_root: bool = False
     keeps_last_hidden: bool = False
     gathered_input: bool = True

@@ -23,7 +23,7 @@ LAYERS = {
     "planner.evidence": 4, "planner.explain": 4, "planner.search": 4, "planner.trace": 4,
     "planner": 5,  # planner/__init__.py, the public surface
     "planner.answers": 5, "planner.article": 5, "planner.listing": 5, "planner.reference": 5, "planner.thumb": 5,
-    "planner.show": 6,
+    "planner.show": 6, "planner.show_trace": 6,
     "planner.charts": 6, "planner.diagnose": 6, "planner.export": 6, "planner.jobs": 6, "planner.lint": 6,
     "planner.report": 6, "planner.store": 6,
     "planner.__main__": 7, "planner.cli": 7, "views": 7, "app": 7,
@@ -47,6 +47,8 @@ SIDEWAYS = {
     ("planner.step", "planner.rules"),
     ("planner.calibration.fit", "planner.calibration.record"),
     ("planner.report", "planner.charts"),
+    ("planner.show_trace", "planner.show"),
+    ("planner.trace", "planner.cases"),
     ("planner.__main__", "planner.cli"),
     ("app", "views"),
 }
@@ -58,8 +60,9 @@ CORNERS = {
     "vl_convert": ("planner.charts", "planner.report"),
     "jinja2": ("planner.report", "planner.export"),
     "weasyprint": ("planner.report", "planner.export"),
-    "torch": ("planner.trace.worker", "planner.calibration.probe"),
-    "transformers": ("planner.trace.worker",),
+    "torch": ("planner.trace.worker", "planner.trace.inside", "planner.calibration.probe"),
+    "transformers": ("planner.trace.inside",),
+    "peft": ("planner.trace.inside",),
     "typer": ("planner.cli", "planner.__main__"),
 }
 PANDAS_FROM = 4  # layer
