@@ -172,7 +172,8 @@ def _wants_zero(form: CaseForm) -> bool:
     plan = form.plan
     if plan is None:
         return False
-    return (plan.data_parallel or "").lower() in ("zero", "deepspeed") or bool(plan.offload and plan.offload.optimizer)
+    leaves = (plan.offload.optimizer or "").lower() if plan.offload else ""
+    return (plan.data_parallel or "").lower() in ("zero", "deepspeed") or leaves in ("cpu", "nvme")
 
 
 def merged(stated: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
