@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from planner.i18n import t
 from planner.show import _table, err, escape, out
 from planner.trace.answer import Traced
 from planner.trace.request import STEPS
 from planner.trace.run import Progress
+from planner.trace.shapes import grouped
 from planner.units import gib
 
 
@@ -103,16 +102,3 @@ def _layers(traced: Traced) -> None:
         table.add_row(escape(t("trace.show.outside") if name == "outside" else name), f"{row['params']:,}", *sizes)
     out.print(table)
     out.print(t("trace.show.whole"))
-
-
-def grouped(layers: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
-    """(first name, last name, a row) of each run of layers that hold the same."""
-    found: list[tuple[str, str, dict[str, Any]]] = []
-    for row in layers:
-        held = {k: v for k, v in row.items() if k != "layer"}
-        name = str(row["layer"])
-        if found and {k: v for k, v in found[-1][2].items() if k != "layer"} == held and name != "outside":
-            found[-1] = (found[-1][0], name, found[-1][2])
-        else:
-            found.append((name, name, row))
-    return found

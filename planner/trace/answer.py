@@ -10,6 +10,8 @@ from planner import cases, units
 from planner.errors import BadInput, PlannerError, Problem, UnsupportedArchitecture, nearest
 from planner.i18n import Phrase, phrase
 from planner.spec.case import Case
+from planner.step.memory import memory
+from planner.step.setting import Stage
 from planner.trace import run
 from planner.trace.allocator import Replay, Settings, replay, smallest_capacity
 from planner.trace.compare import Comparison, compare
@@ -137,6 +139,12 @@ def settings(case: Case, mode: str, capacity: int | None) -> Settings:
         mode=mode, capacity=capacity, permanent=((WORKSPACE[hopper], 0),),
         device_memory=int(case.cluster.accelerator.memory_usable.value),
     )  # fmt: skip
+
+
+def room(case: Case) -> int:
+    """Bytes of the card that are left to torch's allocator: what torch sees less the CUDA context and NCCL."""
+    ours = memory(case, Stage())
+    return int(ours.usable.value - ours.context.value - ours.nccl.value)
 
 
 def answer(asked: Question, found: Mapping[str, Any], mode: str, capacity: int | None) -> Traced:

@@ -147,6 +147,7 @@ class Running:
             for line in self._process.stdout:
                 with contextlib.suppress(ValueError):
                     self._messages.put(json.loads(line))
+        self._process.wait()  # off the process table, whether somebody still asks for it or not
         self._messages.put(None)
 
     def _hear(self, message: dict[str, Any] | None) -> None:
@@ -159,7 +160,6 @@ class Running:
             self._failure = message["error"]
         else:
             self.stage, self.share = str(message["stage"]), float(message["share"])
-
 
     def _last_words(self) -> str:
         """The last line that the worker wrote for nobody: a crash says its reason there."""

@@ -59,6 +59,19 @@ def layer(row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def grouped(layers: list[dict[str, Any]]) -> list[tuple[str, str, dict[str, Any]]]:
+    """(first name, last name, a row) of each run of layers that hold the same."""
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    for row in layers:
+        held = {k: v for k, v in row.items() if k != "layer"}
+        name = str(row["layer"])
+        if found and {k: v for k, v in found[-1][2].items() if k != "layer"} == held and name != "outside":
+            found[-1] = (found[-1][0], name, found[-1][2])
+        else:
+            found.append((name, name, row))
+    return found
+
+
 def replayed(traced: Traced) -> dict[str, Any]:
     """What the allocator makes of the log; nulls where it was not asked."""
     played = traced.replay
