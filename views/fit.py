@@ -15,7 +15,7 @@ from planner.i18n import t
 from planner.search.remedies import Remedy, path
 from planner.step.evaluate import Estimate
 from planner.units import count_text, gib
-from views import _chain, _files, _frame, _inputs
+from views import _chain, _files, _frame, _inputs, _verify
 from views._downloads import downloads
 from views._text import plain, problem_list
 
@@ -30,6 +30,7 @@ def page() -> None:
         st.markdown(f"#### {t('app.fit.title')}")
         st.error(problem_list(t("app.fit.problems", count=len(asked.problems)), asked.problems))
         st.info(t("app.fit.kept"))
+        _verify.aside()
         return
     found = planner.evaluate(asked.case)
     fit = answers.fit(found)
@@ -42,6 +43,7 @@ def page() -> None:
         help_it(found)
     notes(found)
     details(found, fit, rows)
+    _verify.show(found.case)
 
 
 def head(found: Estimate) -> None:
