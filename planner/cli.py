@@ -270,7 +270,7 @@ def catalog_(
         show.catalog(what, rows)
 
 
-@app.command(epilog="Example: planner predict runs.jsonl > predictions.jsonl")
+@app.command(epilog="Example: planner predict runs.jsonl")
 def predict(
     records: Annotated[str, typer.Argument(help="Run records, one JSON object a line, or - for standard input.")],
     as_json: Annotated[bool, typer.Option("--json", help="The same: it is always one JSON object a line.")] = True,

@@ -162,6 +162,8 @@ def _searched(name: str) -> str:
 ABOUT_ZH = {
     "head_width": "全部注意力头的通道数；在 Qwen 3、Gemma 等模型中不等于隐藏维度。",
     "fused_width": "融合的 Q、K、V 投影的通道数。",
+    "latent_width": "键值潜变量的通道数，含键中携带位置的部分。",
+    "latent_head": "每个头由潜变量升维得到的通道数：键中不带位置的部分，以及值。",
     "weight_params": "`copies` 个相同矩阵的参数量；向量视为只有一行的矩阵。",
     "layers_params": "同构层的参数量。",
     "local_params": "张量并行切分的权重在单个张量并行进程上的参数量。",

@@ -102,6 +102,9 @@ def _decoder(read: Reader, arch: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("num_key_value_heads", "head_dim", "moe_intermediate_size"):
         found[name] = read.count(arch, name, "arch.", most=10**7)
     _experts(read, arch, found)
+    latent = read.table("mla", arch, "arch.")
+    for name in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+        found[name] = read.count(latent, name, "arch.mla.", most=10**5)
     dense = read.count(arch, "intermediate_size", "arch.", most=10**7)
     found["intermediate_size"] = dense or found["moe_intermediate_size"]
     if found["intermediate_size"] is None:
@@ -165,7 +168,7 @@ def _taken(read: Reader, field: str, stated: str, near: str) -> str:
 
 def _left_out(read: Reader, arch: Mapping[str, Any]) -> None:
     """Parts of an architecture that have no formula yet."""
-    if arch.get("mla"):
+    if arch.get("mla") and not read.table("mla", arch, "arch.").get("kv_lora_rank"):
         read.note("arch.mla", "gqa", "mla", near=True)
     if read.count(arch, "mtp_num_layers", "arch.", least=0, most=1000):
         read.note("arch.mtp_num_layers", 0, "mtp", near=True)

@@ -22,7 +22,8 @@ def plan(read: Reader, layers: int | None) -> dict[str, Any]:
     found["cp_comm"] = CP_COMM.get(str(comm).lower()) if comm else None
     found |= _pipeline(read, parallel, ways["pp"] or 1, layers)
     reshard = parallel.get("reshard_after_forward")
-    found["reshard_after_forward"] = reshard if isinstance(reshard, bool) else None
+    found["reshard_after_forward"] = reshard if isinstance(reshard, bool) else None  # open: unless there are stages
+    found["reshard_last_block"] = read.flag(parallel, "reshard_last_block", "parallel.")
     found["micro_batch"] = read.count(read.record, "micro_batch", most=10**7)
     found["offload"] = _offload(read, found)
     return {k: v for k, v in found.items() if v is not None}

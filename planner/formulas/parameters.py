@@ -15,6 +15,18 @@ def fused_width(query_width, kv_width):
     return query_width + 2 * kv_width
 
 
+@formula("channel", source="deepseek2024-v2")
+def latent_width(rank, rope_dim):
+    """Channels of the key and value latent with the part of the key that carries the position."""
+    return rank + rope_dim
+
+
+@formula("channel/head", source="deepseek2024-v2")
+def latent_head(head_dim, rope_dim, value_dim):
+    """What rises from the latent for each head: the part of the key without a position, and the value."""
+    return head_dim - rope_dim + value_dim
+
+
 @formula("param", source="vaswani2017")
 def weight_params(rows, cols, copies):
     """Parameters of `copies` equal matrices; a vector is a matrix of one row."""

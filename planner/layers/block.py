@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.formulas import activations as A
-from planner.layers import attention_gqa, mlp
+from planner.layers import attention_gqa, attention_mla, mlp
 from planner.layers import norm as N
 from planner.layers.ops import FP32, Op, Storage, Weight
 from planner.quantity import Like, Quantity
@@ -16,6 +16,9 @@ def weights(group: LayerGroup, hidden: Like) -> tuple[Weight, ...]:
     norms = [w for i in range(names) for w in N.weights(group.norm, f"norm{i}", hidden)]
     qk: tuple[Weight, ...] = ()
     a = group.attention
+    if a.kind == "mla":
+        return (*norms, *attention_mla.weights(a, hidden), *attention_mla.norms(a, group.norm),
+                *mlp.weights(group.mlp, hidden))  # fmt: skip
     if a.qk_norm:
         qk = N.qk_op(group.norm, a.qk_norm, a.heads, a.kv_heads, a.head_dim, Storage(2, 2, 0)).weights
     return (*norms, *attention_gqa.weights(a, hidden), *qk, *mlp.weights(group.mlp, hidden))
@@ -24,9 +27,10 @@ def weights(group: LayerGroup, hidden: Like) -> tuple[Weight, ...]:
 def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[Op]:
     """The layer's operations in forward order."""
     norm, attn, ff = group.norm, group.attention, group.mlp
-    core = attention_gqa.ops(attn, norm, hidden, seq_len, store)
+    kind = attention_mla if attn.kind == "mla" else attention_gqa
+    core = kind.ops(attn, norm, hidden, seq_len, store)
     feed = mlp.ops(ff, hidden, store)
-    before, after = attention_gqa.readers(attn), mlp.readers(ff)
+    before, after = kind.readers(attn), mlp.readers(ff)
     match norm.placement:
         case "pre":
             first = N.op(norm, "norm1", hidden, store, before, FP32)

@@ -48,6 +48,11 @@ class Decoder(BaseModel):
     bias: Literal["none", "qkv", "all"] = "none"
     qk_norm: bool = False
     tie_word_embeddings: bool = False
+    q_lora_rank: Ffn | None = None
+    kv_lora_rank: Ffn | None = None
+    qk_nope_head_dim: HeadDim = 128
+    qk_rope_head_dim: HeadDim = 64
+    v_head_dim: HeadDim = 128
     num_experts: Experts | None = None
     experts_per_token: Experts = 1
     moe_intermediate_size: Ffn | None = None
@@ -57,12 +62,7 @@ class Decoder(BaseModel):
 
 def decoder(c: Decoder) -> Model:
     """The model that the parts make."""
-    kv = c.num_key_value_heads or c.num_attention_heads
-    size = c.head_dim or max(1, c.hidden_size // c.num_attention_heads)
-    att = Attention(
-        c.num_attention_heads, kv, size, qkv_bias=c.bias != "none", out_bias=c.bias == "all",
-        qk_norm="head" if c.qk_norm else None, rope=c.position == "rope",
-    )  # fmt: skip
+    att = _latent(c) if c.kv_lora_rank else _grouped(c)
     norm = Norm("rms" if c.norm == "rmsnorm" else "layer")
     act: Any = ACTIVATION[c.activation or ("silu" if c.gated_mlp else "gelu")]
     dense = Mlp(c.intermediate_size, gated=c.gated_mlp, activation=act, bias=c.bias == "all")
@@ -70,6 +70,22 @@ def decoder(c: Decoder) -> Model:
     return Model(
         name="", family="", hidden=c.hidden_size, groups=groups, vocab=c.vocab_size, tied=c.tie_word_embeddings,
         max_positions=c.max_position_embeddings, position="none" if c.position == "alibi" else c.position,
+    )  # fmt: skip
+
+
+def _grouped(c: Decoder) -> Attention:
+    size = c.head_dim or max(1, c.hidden_size // c.num_attention_heads)
+    return Attention(
+        c.num_attention_heads, c.num_key_value_heads or c.num_attention_heads, size, qkv_bias=c.bias != "none",
+        out_bias=c.bias == "all", qk_norm="head" if c.qk_norm else None, rope=c.position == "rope",
+    )  # fmt: skip
+
+
+def _latent(c: Decoder) -> Attention:
+    """Multi-head latent attention, which has no biases and as many keys as queries."""
+    return Attention(
+        c.num_attention_heads, c.num_attention_heads, c.qk_nope_head_dim + c.qk_rope_head_dim, "mla",
+        q_rank=c.q_lora_rank or 0, kv_rank=c.kv_lora_rank or 0, rope_dim=c.qk_rope_head_dim, value_dim=c.v_head_dim,
     )  # fmt: skip
 
 

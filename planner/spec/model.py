@@ -36,7 +36,7 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Grouped-query attention. Head counts in heads, `head_dim` in channels.
+    """Grouped-query attention, or multi-head latent attention. Head counts in heads, `head_dim` in channels.
 
     qk_norm     None, "head" (a norm over each head's channels) or "full" (over the whole width, OLMo 2)
     fused_qkv   one projection; the value is then a view that keeps the whole projection alive
@@ -44,12 +44,14 @@ class Attention:
     window      sliding window in tokens on some layers, or None
     softcap     the scores pass through a soft cap (Gemma 2)
     softmax_upcast  the model's own (eager) code runs the softmax in fp32; GPT-2 does not
+    q_rank, kv_rank latent attention: channels of the latents (0: queries have none)
+    rope_dim, value_dim  channels of a head that carry the position, and of its value; `head_dim` is the whole query's
     """
 
     heads: Count
     kv_heads: Count
     head_dim: Count
-    kind: Literal["gqa"] = "gqa"
+    kind: Literal["gqa", "mla"] = "gqa"
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: Literal["head", "full"] | None = None
@@ -58,6 +60,10 @@ class Attention:
     window: int | None = None
     softcap: bool = False
     softmax_upcast: bool = True
+    q_rank: Count = 0
+    kv_rank: Count = 0
+    rope_dim: Count = 0
+    value_dim: Count = 0
 
 
 @dataclass(frozen=True, slots=True)

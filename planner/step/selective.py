@@ -10,6 +10,8 @@ from planner.step.setting import Group, Setting
 
 #: tensors of the attention's operation that other operations read: recomputing its core does not free them
 READ_BY_OTHERS = ("attention.query", "attention.key", "attention.value", "attention.output")
+#: what rises from the latents, where they are recomputed
+RISEN = ("attention.query", "attention.key", "attention.value")
 ATTENTION_RESULTS = ("attention.output", "attention.logsumexp")
 NORMS = ("norm1", "norm2")
 EXPERTS = ("dispatch", "up", "activation", "down", "combine")
@@ -29,7 +31,7 @@ def by_operator(setting: Setting, group: Group) -> list[Quantity]:
 def _result(setting: Setting, weight: Weight) -> Quantity:
     """The result of one matrix product on this rank; of a product that is summed over ranks it is whole."""
     summed = weight.name in ("o", "down", "shared_down", "router")
-    tp: Like = 1 if summed else setting.case.plan.tp
+    tp: Like = 1 if summed or not weight.split else setting.case.plan.tp
     channels = P.local_channels(called=f"{weight.name}.result", channels=weight.cols, tp=tp)
     return A.kept(called=f"{weight.name}.result", channels=channels, width=setting.store.act)
 
@@ -49,6 +51,7 @@ def _recomputed(op: Op, name: str, modules: frozenset[str], moe: bool) -> bool:
     return (
         any(name_ in modules and held for name_, held in inside.items())
         or ("core_attn" in modules and op.name == "attention" and name not in READ_BY_OTHERS)
+        or ("mla_up_proj" in modules and name in RISEN)
         or ("layernorm" in modules and op.name in NORMS and name.endswith(".output"))
         or ("moe_act" in modules and moe and name.endswith("mlp.product"))
     )

@@ -14,50 +14,14 @@ from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.layers import block
 from planner.layers import model as M
-from planner.layers.ops import Op, Storage, Weight
-from planner.quantity import Like, Quantity, given, largest, pick, total, where
+from planner.layers.ops import Storage
+from planner.quantity import Like, Quantity, given, pick, total, where
 from planner.spec.case import Case
-from planner.spec.model import LayerGroup
 from planner.spec.recipe import WIDTH
 from planner.spec.stack import Stack
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A pipeline stage by position (from 0), and 1 or 0 for whether it holds the embedding and the head.
-
-    A position may be an array: all stages at once.
-    """
-
-    index: Any = 0
-    embedding: Any = 1
-    head: Any = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Equal layers on this rank.
-
-    layers      how many on this stage
-    linear      parameters of one layer that matrix products use (quantised base, autocast copies)
-    other       the rest of one layer: norms, biases outside products
-    trained     parameters of one layer that get gradients: all, or the adapters
-    experts     parameters of one layer's experts on this rank, which are among the linear ones
-    largest     the largest single weight of one layer
-    ops         operations in forward order
-    own_input   the layer's input where no saved tensor is that tensor, B/token
-    """
-
-    spec: LayerGroup
-    layers: Quantity
-    linear: Quantity
-    other: Quantity
-    trained: Quantity
-    experts: Quantity
-    largest: Quantity
-    weights: tuple[Weight, ...]
-    ops: tuple[Op, ...]
-    own_input: Quantity
+from planner.step.groups import Group as Group
+from planner.step.groups import Stage as Stage
+from planner.step.groups import groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +92,7 @@ def setting(case: Case, stage: Stage) -> Setting:
         store=store,
         tokens=tokens,
         vocab=vocab,
-        groups=tuple(_groups(case, stage, store)),
+        groups=tuple(groups(case, stage, store)),
         embedding=embedding,
         head=head,
         rest=rest,
@@ -228,65 +192,6 @@ def adapted(case: Case) -> frozenset[str]:
         return frozenset()
     names = {w.name for g in case.model.groups for w in block.weights(g, case.model.hidden) if w.linear}
     return frozenset(t if t in names else FUSED_TARGETS.get(t, t) for t in peft.targets) & names
-
-
-def _groups(case: Case, stage: Stage, store: Storage) -> list[Group]:
-    """Each group of equal layers, as much of it as lies on this stage."""
-    first, last = _edges(case, stage)
-    before: Quantity = given(0, "layer", "layers_before")
-    found = []
-    for group in case.model.groups:
-        layers = P.stage_layers(called="layers", layers=group.count, before=before, start=first, end=last)
-        found.append(_group(case, group, store, layers))
-        before = total("layers_before", [before, given(group.count, "layer", "layers")])
-    return found
-
-
-def _edges(case: Case, stage: Stage) -> tuple[Like, Like]:
-    """Layers before a stage, and up to its end; chunks of an interleaved schedule count as if they lay together."""
-    plan = case.plan
-    if plan.layer_split:
-        ends = np.cumsum((0, *plan.layer_split))
-        return ends[:-1][stage.index], ends[1:][stage.index]
-    after = np.add(stage.index, 1)
-    return (
-        P.stage_edge(called="first_layer", layers=case.model.layers, pp=plan.pp, stage=stage.index),
-        P.stage_edge(called="last_layer", layers=case.model.layers, pp=plan.pp, stage=after),
-    )
-
-
-def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> Group:
-    hidden, plan = case.model.hidden, case.plan
-    weights = block.weights(group, hidden)
-    split = {"tp": plan.tp, "ep": plan.ep, "etp": plan.etp}
-    linear = M.count("linear_weights", (w for w in weights if w.linear), **split)
-    other = M.count("other_weights", (w for w in weights if not w.linear), **split)
-    if case.recipe.peft is None:
-        trained = total("trained_weights", [linear, other])
-    else:
-        trained = _adapters(weights, store, plan.tp)
-    sizes = [M.count(w.name, [w], **split) for w in weights if w.linear]
-    return Group(
-        spec=group,
-        layers=layers,
-        linear=linear,
-        other=other,
-        trained=trained,
-        experts=M.count("experts", (w for w in weights if w.expert), **split),
-        largest=largest("largest_weight", sizes),
-        weights=weights,
-        ops=tuple(block.ops(group, hidden, case.recipe.seq_len, store)),
-        own_input=block.own_input(group, hidden, store),
-    )
-
-
-def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity:
-    parts = [
-        P.adapter_params(called=f"{w.name}.adapter", rank=store.rank, rows=w.rows, cols=w.cols, copies=w.copies)
-        for w in weights
-        if w.name in store.adapted
-    ]
-    return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))
 
 
 def _whole_saved(case: Case, embedding: Quantity, head: Quantity) -> Quantity:

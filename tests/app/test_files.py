@@ -127,7 +127,7 @@ def test_a_pdf_report_opens_as_its_case(open_app: Open) -> None:
         ("case.json", '{"schema": "headroom.case/99", "model": "gpt2"}', ["newer"]),
         ("case.json", '{"model": "no-such-model"}', ["no-such-model"]),
         ("case.json", '{"cluster": {"gpus": 8}}', ["model"]),
-        ("case.json", '{"model": "gpt2", "cluster": {"gpu": "h1000"}, "recipe": {"framework": "x"}}', ["h1000", "'x'"]),
+        ("case.json", '{"model": "gpt2", "cluster": {"gpu": "h1000"}, "recipe": {"framework": "x"}}', ["h1000"]),
         ("case.json", "[1, 2]", ["neither JSON nor TOML"]),
         ("case.json", "{" * 100_000, ["nested", "JSON"]),
         ("case.json", '{"model": "gpt2", "plan": {"tp": 1e999}}', ["plan.tp"]),

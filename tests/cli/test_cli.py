@@ -227,6 +227,7 @@ def example(run: Run, command: str) -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_the_example_of_every_help_runs(run: Run, tmp_path: Path, command: str) -> None:
     (tmp_path / "case.json").write_text('{"model": "llama-3.2-1b"}', encoding="utf-8")
+    (tmp_path / "runs.jsonl").write_text('{"id": "mine"}', encoding="utf-8")
     arguments = example(run, command)
     assert arguments[0] == command
     if command == "report":  # writes a PDF: tests/report has that

@@ -12,6 +12,7 @@ from planner.errors import BadInput
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
+from planner.layers.model import parameters
 from planner.quantity import value_of
 from planner.spec.build import merged
 from planner.step import activations as act
@@ -157,6 +158,32 @@ def test_shared_experts_are_weights_that_every_token_passes() -> None:
     more = 4 * 3 * 1024 * 1024 * 4 / 8
     assert float(with_.states.weights) - float(without.states.weights) == pytest.approx(more)
     assert float(with_.allocated) > float(without.allocated)
+
+
+# Latent attention
+
+DEEPSEEK_V3 = {
+    "model_type": "decoder", "hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128,
+    "vocab_size": 129_280, "intermediate_size": 18_432, "num_experts": 256, "experts_per_token": 8,
+    "moe_intermediate_size": 2048, "shared_intermediate_size": 2048, "first_k_dense": 3, "q_lora_rank": 1536,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+}  # fmt: skip
+
+
+def test_deepseek_v3_has_671e9_parameters() -> None:
+    """671,026,404,352 of the main model, less the score-correction biases of 58 routers, which are buffers."""
+    case = cases.case({"model": DEEPSEEK_V3})
+    assert value_of(parameters(case.model)) == 671_026_404_352
+
+
+def test_latent_attention_keeps_what_the_published_shape_gives() -> None:
+    """DeepSeek V3 in bf16 with fused kernels: 234 kB a token and layer with the norm before it."""
+    case = cases.case({"model": DEEPSEEK_V3, "recipe": {"framework": "megatron-lm"}})
+    here = setting(case, Stage())
+    kept = [k for op in here.groups[0].ops[:6] for k in op.saved]
+    names = [op.name for op in here.groups[0].ops[:6]]
+    assert names == ["norm1", "qkv", "q_a_norm", "kv_a_norm", "attention", "o"]
+    assert sum(float(k) for k in kept) == pytest.approx(234e3, rel=0.005)
 
 
 # Pipelines
