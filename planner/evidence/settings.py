@@ -50,8 +50,7 @@ def recipe(read: Reader) -> dict[str, Any]:
     }  # fmt: skip
     args = read.table("optimizer_args")
     found["optimizer_impl"] = IMPLS.get(str(args.get("impl")))
-    if args.get("in_backward"):
-        read.note("optimizer_args.in_backward", "false", "in-backward", near=True)
+    found["optimizer_in_backward"] = read.flag(args, "in_backward", "optimizer_args.")
     found |= _checkpointing(read)
     if found["loss"] and found["loss"].startswith("chunked"):
         found["loss_chunks"] = _chunks(read, seq)

@@ -105,6 +105,7 @@ def filled_recipe(
         allocator=fill.choice("allocator", "native", phrase("assumed.default-of", of="torch")),
         peft=peft,
         compiled=bool(given.compile),
+        optimizer_in_backward=bool(given.optimizer_in_backward),
         **_checkpointing(given, fill),
     )
 
@@ -174,6 +175,8 @@ def _precision(
     low = grads or stack.grads_16bit
     if peft:
         params, grads, reduce, master, state = peft.base_dtype, "fp32", "fp32", "none", "fp32"
+        if not autocast:  # nothing casts: the frozen base computes in the dtype it has
+            compute = peft.base_dtype if peft.base_dtype in ("fp32", "bf16", "fp16") else "bf16"
         low = "fp32"
     quiet = Filler("recipe.precision.", stated, table, problems, [], assumed)
     low = quiet.choice("grads", low, "")

@@ -95,6 +95,7 @@ class RecipeForm(BaseModel):
     precision: PrecisionForm | str | None = None
     optimizer: str | None = None
     optimizer_impl: str | None = None
+    optimizer_in_backward: bool | None = None
     checkpointing: str | bool | None = None
     checkpointing_args: CheckpointingArgs | None = None
     attention: str | None = None

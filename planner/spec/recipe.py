@@ -93,6 +93,7 @@ class Recipe:
     checkpoint_most   partial-layers: how many layers of a stage are recomputed
     recomputed        selective-modules: what is recomputed
     compiled          torch.compile around the model
+    optimizer_in_backward  each weight is stepped as soon as it has its gradient, which is then freed
     loss_chunks    chunks of a chunked loss
     """
 
@@ -116,5 +117,6 @@ class Recipe:
     checkpoint_most: Count = 1
     recomputed: tuple[str, ...] = ()
     compiled: bool = False
+    optimizer_in_backward: bool = False
     keeps_logits: bool = False
     args: dict[str, Any] = field(default_factory=dict, hash=False)

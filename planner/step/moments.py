@@ -13,13 +13,13 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Quantity, given, largest, pick, total
+from planner.quantity import Quantity, given, largest, total
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, gathering
-from planner.step.setting import GRADIENTS_LEAVE, Group, Setting
+from planner.step.setting import Group, Setting, gradients_leave
 from planner.step.states import GRADIENTS_WAYS, States, layer_experts, sharded, states, trained_params
 
 
@@ -53,7 +53,7 @@ def step(setting: Setting) -> Step:
     by_layer = [act.kept_by_layers(setting, g, t) for g, t in zip(setting.groups, layers, strict=True)]
     tables, mask = tuple(act.shared_tables(setting)), tuple(act.embedding_mask(setting))
     kept = (*by_layer, *act.outside_layers(setting), *tables, *mask)
-    off = pick(setting.case.plan.offload.optimizer, GRADIENTS_LEAVE)
+    off = gradients_leave(setting.case)
     stored = S.on_gpu(called="gradients", size=held.gradients, offloaded=off)
     return Step(
         setting=setting,
@@ -162,7 +162,7 @@ def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]
     each = sharded(
         setting, "layer_gradients", group.trained, layer_experts(setting, group), setting.gradient_width, GRADIENTS_WAYS
     )
-    off = pick(setting.case.plan.offload.optimizer, GRADIENTS_LEAVE)
+    off = gradients_leave(setting.case)
     so_far = T.gradients_so_far(size_each=each, layers=group.layers, done=done, carried=setting.carried)
     outside = T.if_carried(called="gradients_outside", size=_outside_gradients(setting), carried=setting.carried)
     return [
@@ -252,7 +252,7 @@ def _optimizer(step: Step) -> Quantity:
 def _step_temporaries(setting: Setting) -> list[Quantity]:
     """What the optimizer's implementation allocates while it steps."""
     recipe, stack = setting.case.recipe, setting.stack
-    if setting.case.plan.offload.optimizer in ("cpu", "nvme"):
+    if setting.case.plan.offload.optimizer in ("cpu", "nvme") or recipe.optimizer_in_backward:
         return []
     width = WIDTH["fp32"] if recipe.precision.master != "none" else setting.width
     if stack.bucket_elements:

@@ -115,7 +115,7 @@ def setting(case: Case, stage: Stage) -> Setting:
 def _carried(case: Case, persistent: int) -> Quantity:
     return T.gradients_carried(
         called="gradients_carried", accumulation=case.plan.accumulation, persistent=persistent,
-        offloaded=pick(case.plan.offload.optimizer, GRADIENTS_LEAVE),
+        offloaded=gradients_leave(case),
     )
 
 
@@ -180,6 +180,11 @@ def attention_core(case: Case) -> str:
 #: by name: whether it left the GPU, and whether gradients leave with the optimizer's states
 OFFLOADED: dict[str, float] = {"none": 0, "cpu": 1, "nvme": 1, "paged": 1}
 GRADIENTS_LEAVE: dict[str, float] = {"none": 0, "cpu": 1, "nvme": 1, "paged": 0}
+
+def gradients_leave(case: Case) -> Any:
+    """1 where a gradient is gone as soon as it is made: moved to the host, or used by a step inside the backward."""
+    return 1 if case.recipe.optimizer_in_backward else pick(case.plan.offload.optimizer, GRADIENTS_LEAVE)
+
 
 #: an adapter target and the fused weight that holds it
 FUSED_TARGETS = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}

@@ -49,7 +49,12 @@ AXES: dict[str, tuple[Set, list[int]]] = {
     "sequence_parallel": (plan("sequence_parallel"), [0, 1]),
     "reshard_after_forward": (plan("reshard_after_forward"), [0, 1]),
     "seq_len": (recipe("seq_len"), [64, 512, 1024, 4096, 65_536]),
+    "cp": (plan("cp"), [1, 2, 8]),
+    "ep": (plan("ep"), [1, 2, 8]),
+    "virtual_stages": (plan("virtual_stages"), [1, 2, 4]),
     "checkpoint_every": (recipe("checkpoint_every"), [1, 2, 3, 7]),
+    "checkpoint_region": (recipe("checkpoint_region"), [1, 2, 3, 7]),
+    "checkpoint_most": (recipe("checkpoint_most"), [1, 2, 3, 99]),
     "loss_chunks": (recipe("loss_chunks"), [1, 2, 8, 32]),
     "layers": (depth, [1, 2, 3, 16, 126]),
 }

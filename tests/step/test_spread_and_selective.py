@@ -234,6 +234,14 @@ def test_paged_states_leave_and_gradients_stay() -> None:
     assert float(kept.moments["optimizer"]) - float(paged.moments["optimizer"]) == pytest.approx(states)
 
 
+def test_a_step_inside_the_backward_keeps_no_gradients() -> None:
+    one = {"plan": {"data_parallel": "none"}, "cluster": {"gpu": "h100-sxm", "gpus": 1}, "model": "llama-3.2-1b"}
+    after, inside = (of(one, recipe__optimizer_in_backward=w) for w in (False, True))
+    gradients = float(after.states.gradients)
+    assert float(after.moments["optimizer"]) - float(inside.moments["optimizer"]) == pytest.approx(gradients)
+    assert float(inside.allocated) <= float(after.allocated)
+
+
 def test_weights_that_train_whole_beside_adapters_bring_copy_gradient_and_states() -> None:
     lora = {"model": "llama-3-8b", "recipe": {"task": "lora", "precision": "autocast-bf16"}}
     plain, head = (of(lora, recipe__peft={"modules_to_save": m}) for m in ([], ["lm_head"]))
