@@ -42,7 +42,7 @@ accuracy: ## How far predictions are from measured runs, with each framework and
 
 ratchet: ## Write the accuracy baseline of the tests; refused when a figure got worse
 	@bash scripts/setup.sh run
-	$(PY) -m planner.evidence.ratchet tests/evidence/accuracy_baseline.json
+	$(PY) -m planner.evidence.ratchet tests/evidence/accuracy_baseline.json $(ARGS)
 
 report: ## The capacity report of a case: make report CASE=case.json
 	@bash scripts/setup.sh run
