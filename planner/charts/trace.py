@@ -97,10 +97,10 @@ def _steps(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
     tips = [alt.Tooltip("label:N", title=t("chart.trace.mark"))]
     step = _only(base, "step")
     return [
-        _only(base, "phase").mark_rule(strokeDash=[2, 4], opacity=0.5).encode(
+        _only(base, "phase").mark_rule(strokeDash=[2, 4], opacity=0.5, aria=False).encode(
             x="at:Q", color=alt.value(c["soft"]), tooltip=tips
         ),
-        step.mark_rule(opacity=0.9).encode(x="at:Q", color=alt.value(c["soft"]), tooltip=tips),
+        step.mark_rule(opacity=0.9, aria=False).encode(x="at:Q", color=alt.value(c["soft"]), tooltip=tips),
         step.mark_text(align="left", dx=4, fontSize=10).encode(
             x="at:Q", y=alt.value(4), text="label:N", color=alt.value(c["ink"])
         ),
@@ -108,9 +108,11 @@ def _steps(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
 
 
 def _card(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
-    """The end of what the allocator may have, as a rule with its words."""
+    """The end of what the allocator may have, as a rule with its words (a rule without rows is none to a reader)."""
     one = _only(base, "card")
-    rule = one.mark_rule(strokeDash=[5, 3], strokeWidth=1.5).encode(y="reserved_gib:Q", color=alt.value(c["ink"]))
+    rule = one.mark_rule(strokeDash=[5, 3], strokeWidth=1.5, aria=False).encode(
+        y="reserved_gib:Q", color=alt.value(c["ink"])
+    )
     words = one.mark_text(align="right", baseline="bottom", dx=-2, dy=-3, fontSize=11).encode(
         x="at:Q", y="reserved_gib:Q", text="label:N", color=alt.value(c["ink"])
     )
@@ -164,7 +166,7 @@ def _y(title: str) -> alt.Y:
 
 def _air(base: alt.Chart) -> alt.Chart:
     """Nothing to see: it keeps room for words above the highest point."""
-    air: alt.Chart = _only(base, "air").mark_point(opacity=0).encode(x="at:Q", y="end_gib:Q")
+    air: alt.Chart = _only(base, "air").mark_point(opacity=0, aria=False).encode(x="at:Q", y="end_gib:Q")
     return air
 
 
