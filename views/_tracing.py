@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import streamlit as st
@@ -37,6 +37,7 @@ class Tracing:
     ended: bool = False
     cancelled: bool = False
     problems: tuple[Problem, ...] = ()
+    number: int = field(default_factory=lambda: next(_numbers))
 
     def start(self, request: Request) -> None:
         """Begin to trace; what ran before is ended."""
@@ -48,7 +49,7 @@ class Tracing:
         except PlannerError as error:
             self.problems = error.problems
         else:
-            _leash(next(_numbers), self)
+            _leash(self.number, self)
 
     def poll(self) -> bool:
         """Take in what the worker said; whether none is at work any more."""
@@ -79,7 +80,7 @@ class Tracing:
 
 @st.cache_resource(scope="session", max_entries=1, show_spinner=False, on_release=Tracing.cancel)
 def _leash(number: int, _tracing: Tracing) -> Tracing:
-    """Streamlit releases it when the session goes, or when another takes its place."""
+    """Kept once for a session's trace, so that Streamlit releases it, and with it the worker, when the session goes."""
     return _tracing
 
 

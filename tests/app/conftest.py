@@ -13,6 +13,13 @@ from tests.app.visit import Open, run
 APP = Path(__file__).resolve().parents[2] / "app.py"
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder of its own for each test: nothing was traced before, and nothing is left behind."""
+    monkeypatch.setenv("HEADROOM_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
 @pytest.fixture
 def open_app() -> Open:
     """Opens the app by a link with these parameters, and runs it once; no exception is ever right."""

@@ -21,10 +21,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def address(log: Path) -> Iterator[str]:
-    """Where the app is served."""
-    with served(log) as where:
-        yield where
+def address(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the app is served, with a user's folder of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADROOM_HOME", str(tmp_path_factory.mktemp("home")))
+        with served(log) as where:
+            yield where
 
 
 @pytest.fixture
