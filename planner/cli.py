@@ -57,7 +57,7 @@ SeqLen = Annotated[int | None, typer.Option("--seq-len", help="Tokens a sequence
 MicroBatch = Annotated[int | None, typer.Option("--micro-batch", help="Sequences per GPU and pass.")]
 Precision = Annotated[str | None, typer.Option("--precision", help="Preset, for example autocast-bf16.")]
 Optimizer = Annotated[str | None, typer.Option("--optimizer", help="adamw, adamw8bit, sgd, lion, adafactor.")]
-Checkpointing = Annotated[str | None, typer.Option("--checkpointing", help="none, full or every-k.")]
+Checkpointing = Annotated[str | None, typer.Option("--checkpointing", help="none, full, selective-op, every-k ...")]
 Task = Annotated[str | None, typer.Option("--task", help="pretrain, full-ft, lora or qlora.")]
 Loss = Annotated[str | None, typer.Option("--loss", help="full-logits, fused-ce, chunked-ce, fused-linear-ce ...")]
 
