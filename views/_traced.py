@@ -131,7 +131,7 @@ def _replay(found: Answer) -> None:
         said.append(t("trace.show.oom", capacity=capacity, op=oom.op, tried=_size(oom.tried), free=_size(oom.free),
                       idle=_size(oom.unallocated)))  # fmt: skip
     st.markdown(plain(t("join.sentences").join(said)))
-    _frame.chart("chart_replay", charts.replay_spec(_frame.dark()), charts.replay_rows(played, found.room),
+    _frame.chart("chart_replay", charts.replay_spec(_frame.dark()), charts.replay_rows(played, found.room, oom),
                  charts.replay_alt(played, found.room))  # fmt: skip
 
 

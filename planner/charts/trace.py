@@ -6,15 +6,18 @@ repeats what is written.
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import altair as alt
 import pandas as pd
 
+from planner import i18n
 from planner.charts import theme
 from planner.i18n import t
-from planner.trace.allocator import Replay
+from planner.trace.allocator import Oom, Replay
 from planner.units import gib
 
 HEIGHT = 240
@@ -30,6 +33,11 @@ KINDS = ("allocated", "reserved")
 
 def timeline_spec(dark: bool = False) -> dict[str, Any]:
     """Live memory over the operations of one step, the highest point of each phase marked, the peak in words."""
+    return copy.deepcopy(_timeline(i18n.current(), dark))
+
+
+@functools.cache
+def _timeline(language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), alt.Chart(alt.NamedData(theme.ROWS))
     x, y = _x("at", t("chart.trace.operation")), _y(t("chart.trace.live"))
     tips = [alt.Tooltip("at:Q", title=t("chart.trace.operation"), format=",d"), _tip("live_gib", t("chart.trace.live"))]
@@ -73,6 +81,11 @@ def _row(role: str, at: int, live: int, label: str = "", place: str = "") -> dic
 
 def replay_spec(dark: bool = False) -> dict[str, Any]:
     """Allocated and reserved memory over the log of all steps: where steps begin, the peak, the card's end if near."""
+    return copy.deepcopy(_replay(i18n.current(), dark))
+
+
+@functools.cache
+def _replay(language: str, dark: bool) -> dict[str, Any]:
     c, base = theme.colours(dark), alt.Chart(alt.NamedData(theme.ROWS))
     names = {kind: t(f"chart.trace.{kind}") for kind in KINDS}
     colour = alt.Scale(domain=list(names.values()), range=[c["blue"], c["orange"]])
@@ -88,8 +101,8 @@ def replay_spec(dark: bool = False) -> dict[str, Any]:
     line = points.mark_line(interpolate="step-after", strokeWidth=2).encode(
         x="at:Q", y="reserved_gib:Q", color=alt.Color("reserved:N", scale=colour, legend=legend), tooltip=tips
     )
-    marks = [*_steps(base, c), _air(base), *_card(base, c), *_words(base, "peak", "reserved_gib", c["ink"])]
-    return _finish([area, line, *marks], t("chart.trace.replay"), dark)
+    words = [*_card(base, c), *_failed(base, c), *_words(base, "peak", "reserved_gib", c["ink"])]
+    return _finish([area, line, *_steps(base, c), _air(base), *words], t("chart.trace.replay"), dark)
 
 
 def _steps(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
@@ -119,14 +132,27 @@ def _card(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
     return [rule, words]
 
 
-def replay_rows(played: Replay, room: int) -> pd.DataFrame:
-    """One row a point, one a mark of the log, one for the peak, and one for the card's end where it is near."""
+def _failed(base: alt.Chart, c: dict[str, str]) -> list[alt.Chart]:
+    """The request that found no memory."""
+    cross = _only(base, "oom").mark_point(shape="cross", angle=45, size=110, filled=True, opacity=1, aria=False)
+    return [
+        cross.encode(x="at:Q", y="reserved_gib:Q", color=alt.value(c["ink"])),
+        *_words(base, "oom", "reserved_gib", c["ink"]),
+    ]
+
+
+def replay_rows(played: Replay, room: int, oom: Oom | None = None) -> pd.DataFrame:
+    """One row a point, one a mark of the log, one for the peak, and one for the card's end where it is near.
+
+    `oom` is the request that failed when the log was held to `room`.
+    """
     rows = [_point("point", *one) for one in played.timeline]
     end = max((row["at"] for row in rows), default=1)
     for mark in played.marks:
         kind, _, name = mark.name.partition(":")
+        key = f"trace.flops.{name}"
+        label = t("chart.trace.step", number=name) if kind == "step" else t(key) if i18n.has(key) else name
         if name != "end":
-            label = t("chart.trace.step", number=name) if kind == "step" else t(f"trace.flops.{name}")
             rows.append({**_point(kind, mark.event, mark.allocated, mark.reserved), "label": label})
     at, _, reserved = max(played.timeline, key=lambda point: point[2])
     text = t("chart.trace.most", value=_size(reserved))
@@ -134,6 +160,9 @@ def replay_rows(played: Replay, room: int) -> pd.DataFrame:
     if near := reserved > NEAR * room:
         text = t("chart.trace.room", value=theme.gib_text(gib(room)))
         rows.append({**_point("card", end, 0, room), "label": text})
+    if oom is not None:
+        at = max(oom.event, 0)
+        rows.append({**_point("oom", at, 0, room), "label": t("chart.trace.oom"), "place": _place(at, end)})
     return _frame(rows, max(reserved, room if near else 0))
 
 
