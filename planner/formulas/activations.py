@@ -196,6 +196,12 @@ def kept_in_backward(saved, checkpointed, layers, done, region, every, most, rec
     return where(recomputed, checkpointed * regions + saved * (rest + inside), whole)
 
 
+@formula("B", source="saved-tensor-traces")
+def without_first_norm(size, unsaved, layers, done, recomputed):
+    """Behind a frozen embedding nothing before the first layer's linears needs a gradient: its norm keeps nothing."""
+    return where(recomputed, size, where(done < layers - 1, size - unsaved, size))
+
+
 @formula("B", source="torch-save-on-cpu")
 def kept_on_gpu(size, layers, offloaded):
     """What layers keep on the GPU: all of it, or where it goes to host memory that of the two layers on their way."""

@@ -3,6 +3,12 @@
 from planner.quantity import formula, maximum, where
 
 
+@formula("B", source="tp-traces")
+def partial_embedding(params, param_width, tp):
+    """torch's row-split embedding has a gradient of the whole table on every rank until the step reduces it."""
+    return params * (tp - 1) * param_width
+
+
 @formula("B", source="rajbhandari2019")
 def state_bytes(params, param_width, ways):
     """Weights, gradients or optimizer states; `ways` is 1 unless the ZeRO stage shards them."""

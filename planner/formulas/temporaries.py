@@ -22,6 +22,36 @@ def reduce_input(size, done):
 
 
 @formula("B", source="fsdp2-traces")
+def stays_gathered(size, reshard):
+    """Weights that stay gathered after the forward because nothing is resharded."""
+    return where(reshard, 0 * size, size)
+
+
+@formula("B", source="fsdp2-traces")
+def at_the_last(size, layers, done):
+    """Bytes that exist while the last layer of the backward is at work."""
+    return where(done < layers - 1, 0 * size, size)
+
+
+@formula("B", source="fsdp2-traces")
+def before_the_first(size, done):
+    """Bytes that exist while the first layer of the backward is at work."""
+    return where(done > 0, 0 * size, size)
+
+
+@formula("B", source="definition")
+def one_layer_less(size, layer):
+    """Bytes of all layers but one."""
+    return size - layer
+
+
+@formula("B", source="fsdp2-traces")
+def reduce_output(size, ranks):
+    """This rank's share of what a reduce-scatter gives, beside its input."""
+    return size / ranks
+
+
+@formula("B", source="fsdp2-traces")
 def still_gathered(size, layers, done, reshard):
     """Layers that stay gathered after the forward when FSDP does not reshard (the one at work apart)."""
     return where(reshard, 0 * size, size * maximum(layers - done - 1, 0))
@@ -56,6 +86,12 @@ def gradients_carried(accumulation, persistent, offloaded):
 def logits_bytes(tokens, vocab, logit_width, tp):
     """The loss over whole logits: `logit_width` bytes for each token and vocabulary entry."""
     return tokens * vocab * logit_width / tp
+
+
+@formula("B/element", source="tp-traces")
+def split_loss_width(logit_width, extra, tp):
+    """Bytes a logit where torch splits the vocabulary over ranks: its loss keeps one fp32 tensor more."""
+    return where(tp > 1, logit_width + extra, logit_width)
 
 
 @formula("B", source="torchtitan-chunked-loss")

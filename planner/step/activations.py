@@ -97,7 +97,19 @@ def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quant
     size = A.kept_after_forward(
         called="kept_by_layers", saved=layer.saved, checkpointed=layer.kept, layers=group.layers, **regions(setting)
     )
-    return on_gpu(setting, size, group.layers)
+    return on_gpu(setting, without_first_norm(setting, group, size, -1), group.layers)
+
+
+def without_first_norm(setting: Setting, group: Group, size: Quantity, done: Like) -> Quantity:
+    """What layers keep, less what the very first norm does not keep where the embedding is frozen."""
+    first = group.ops[0]
+    if setting.trained or group is not setting.groups[0] or not first.name.startswith("norm"):
+        return size
+    own = total("first_norm", [kept for kept in first.saved if not kept.name.endswith(".adapter_input")])
+    return A.without_first_norm(
+        called=size.name, size=size, layers=group.layers, done=done, recomputed=recomputed(setting),
+        unsaved=A.microbatch_bytes(called="first_norm", tokens=setting.tokens, per_token=own),
+    )  # fmt: skip
 
 
 def on_gpu(setting: Setting, size: Quantity, layers: Like) -> Quantity:

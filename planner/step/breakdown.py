@@ -21,8 +21,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "layer_at_work": ("working", "layer_input"),
     "logits_and_loss": ("loss_tensors", "kept_logits"),
     "weight_copies": ("weight_copies", "head_copy"),
-    "gathered_weights": ("gathered_root", "gathered_layer", "gathered_unsharded", "prefetched_layer"),
-    "buffers": ("reduce_input", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
+    "gathered_weights": (
+        "gathered_embedding", "gathered_root", "gathered_layer", "gathered_unsharded", "prefetched_layer",
+    ),
+    "buffers": ("reduce_input", "reduce_output", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
     "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort", "unpacked_weight"),
     "cached_blocks": ("cached",),
     "workspaces": ("workspaces",),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
@@ -12,7 +14,7 @@ from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, total
 from planner.step.setting import Group, Setting
-from planner.step.states import GRADIENTS_WAYS, States, outside_width, sharded, trained_experts
+from planner.step.states import GRADIENTS_WAYS, States, layer_experts, outside_width, sharded, trained_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +22,21 @@ class Gathering:
     """Bytes of gathered weights.
 
     root          the group of embedding, head and final norm, gathered through the step
-    at_loss       the last layer, prefetched before the loss's backward
-    kept_gathered layers that FSDP does not reshard after the forward
+    first         what the first layer's gathering finds: buffers of two all-gathers and what was copied out of them
+    last          the same of the last layer; `buffer` is that of its all-gather, which stays until the root is done
+    at_forward    the last layer at the end of the forward, where it is not resharded
+    at_loss       the last layer in the backward of the loss: not resharded, or prefetched
+    kept_gathered the other layers, where FSDP does not reshard after the forward
     layer         the layer at work
     at            by group and layers done: prefetched next layer, reduction of the previous, layers still gathered
     root_moments  what lives while the root group is reduced
     """
 
     root: Quantity
+    first: tuple[Quantity, ...]
+    last: tuple[Quantity, ...]
+    buffer: tuple[Quantity, ...]
+    at_forward: Quantity
     at_loss: Quantity
     kept_gathered: Quantity
     layer: Quantity
@@ -47,7 +56,7 @@ def gathering(setting: Setting) -> Gathering:
     if setting.case.plan.data_parallel == "zero" and setting.stack.live_elements:
         live = _zero3(setting)
     none = _nothing("gathered_root")
-    return Gathering(none, live, none, live, lambda group, done: [], lambda held, x, tables: [])
+    return Gathering(none, (), (), (), none, live, none, live, lambda group, done: [], lambda held, x, tables: [])
 
 
 def _zero3(setting: Setting) -> Quantity:
@@ -91,73 +100,139 @@ def _if_any(group: Group, size: Quantity) -> Quantity:
     return T.where_layers(called=size.name, size=size, layers=group.layers)
 
 
+def apart(setting: Setting) -> bool:
+    """Whether embedding and head are FSDP groups of their own; tied ones are one weight of the root group."""
+    return setting.sharded and setting.stack.root_group == "separate" and not setting.case.model.tied
+
+
 def _fsdp(setting: Setting) -> Gathering:
-    shared = setting.stack.root_group == "shared"
-    own = [setting.embedding, setting.head, setting.rest] if shared else [setting.head, setting.rest]
     width = setting.whole_width if setting.trained else outside_width(setting)
-    root = T.gathered(called="gathered_root", params=total("root_weights", own), param_width=width)
+    ends = apart(setting)
+    table = T.gathered(called="gathered_embedding", params=setting.embedding, param_width=width)
+    head = T.gathered(
+        called="gathered_root", params=total("root_weights", [setting.head, setting.rest]), param_width=width
+    )
+    root = head if ends else total("gathered_root", [table, head])
     here = [(g, layer_size(setting, g)) for g in setting.groups]
     layer = largest("gathered_layer", [_if_any(g, size) for g, size in here])
     reshard = setting.case.plan.reshard_after_forward
-    inside = setting.stack.loss_inside_root
-    kept = total("gathered_unsharded", [
+    kept = [
         T.still_gathered(called="gathered_unsharded", size=size, layers=g.layers, done=0, reshard=reshard)
         for g, size in here
-    ])  # fmt: skip
-    at_loss = layer if inside else _nothing("gathered_layer", "loss-outside")
+    ]
+    if ends:
+        kept.append(T.stays_gathered(called="gathered_unsharded", size=table, reshard=reshard))
+    # the last layer: not resharded where its backward follows at once, or where nothing is
+    whole_last = not np.all(setting.case.plan.reshard_last_block)
+    stays = layer if whole_last else T.stays_gathered(called="gathered_layer", size=layer, reshard=reshard)
+    return Gathering(
+        root=root,
+        first=(table if ends else root, table if ends else root, layer, layer),
+        last=(root, layer, layer, layer),
+        buffer=() if ends else (layer,),
+        at_forward=stays,
+        at_loss=layer if setting.stack.loss_inside_root else stays,
+        kept_gathered=total("gathered_unsharded", kept),
+        layer=layer,
+        at=_at(setting, table if ends else None),
+        root_moments=_root_moments(setting, root, table, layer),
+    )
+
+
+def _at(setting: Setting, table: Quantity | None) -> Callable[[Group, Quantity], list[Quantity]]:
+    """What is gathered or reduced beside the layer at work; `table` is the embedding where it is a group of its own."""
+    reshard = setting.case.plan.reshard_after_forward
 
     def at(group: Group, done: Quantity) -> list[Quantity]:
         size = layer_size(setting, group)
         reduced = S.state_bytes(called="reduced", params=group.trained, param_width=setting.reduce_width, ways=1)
         ahead = T.prefetched(called="prefetched_layer", size=size, layers=group.layers, done=done)
-        return [
+        found = [
             T.unless_unsharded(called="prefetched_layer", size=ahead, reshard=reshard),
             T.still_gathered(
                 called="gathered_unsharded", size=size, layers=group.layers, done=done, reshard=reshard
             ),
             T.reduce_input(called="reduce_input", size=reduced, done=done),
         ]
+        if table is not None:
+            found += [
+                T.at_the_last(called="prefetched_layer", size=table, layers=group.layers, done=done),
+                T.before_the_first(called="reduce_input", size=head_reduction(setting), done=done),
+            ]
+        return found
 
-    def root_moments(held: States, x: Quantity, tables: list[Quantity]) -> list[Quantity]:
-        return _root_moments(setting, held, x, tables, root, layer, at)
+    return at
 
-    return Gathering(root, at_loss, kept, layer, at, root_moments)
+
+def head_reduction(setting: Setting) -> Quantity:
+    """The head's gradient on its way into a reduce-scatter of its own."""
+    params = setting.head if setting.trained else given(0.0, "param", "head", because=Phrase("because.frozen"))
+    return S.state_bytes(called="reduce_input", params=params, param_width=setting.reduce_width, ways=1)
 
 
 def _root_moments(
-    setting: Setting,
-    held: States,
-    x: Quantity,
-    tables: list[Quantity],
-    root: Quantity,
-    layer: Quantity,
-    at: Callable[[Group, Quantity], list[Quantity]],
-) -> list[Quantity]:
+    setting: Setting, root: Quantity, table: Quantity, layer: Quantity
+) -> Callable[[States, Quantity, list[Quantity]], list[Quantity]]:
     """The end of the backward: the first layer's reduction, the embedding's gradient, the root's reduction."""
-    group = setting.groups[0]
-    gradients = held.gradients
+    group, ends = setting.groups[0], apart(setting)
+    of_one = sharded(
+        setting, "gradients", group.trained, layer_experts(setting, group), setting.gradient_width, GRADIENTS_WAYS
+    )
     in_layers = sharded(
         setting, "gradients", _trained_layers(setting), trained_experts(setting), setting.gradient_width, GRADIENTS_WAYS
     )
     reduced_layer = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
-    root_params = total("root_weights", [setting.embedding, setting.head, setting.rest])
-    reduced_root = S.state_bytes(called="reduce_input", params=root_params, param_width=setting.reduce_width, ways=1)
-    own_grads = total("root_gradient_weights", [setting.embedding, setting.head])
-    whole = S.state_bytes(
-        called="root_gradients", params=own_grads, param_width=setting.whole_gradient_width, ways=1
+    reduced_here = [setting.embedding] if ends else [setting.embedding, setting.head, setting.rest]
+    reduced = S.state_bytes(
+        called="reduce_input", params=total("root_weights", reduced_here), param_width=setting.reduce_width, ways=1
     )
+    own = [setting.embedding] if ends else [setting.embedding, setting.head]
+    whole = _whole(setting, "root_gradients", total("root_gradient_weights", own))
     embed = T.tied_embedding_gradients(
         called="embedding_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
         tied=setting.case.model.tied,
     )  # fmt: skip
-    head = S.state_bytes(called="head_gradient", params=setting.head, param_width=setting.whole_gradient_width, ways=1)
-    stored = T.larger_if_carried(called="gradients", size=in_layers, all_gradients=gradients, carried=setting.carried)
+    split = [S.partial_embedding(
+        called="embedding_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
+        tp=setting.case.plan.tp,
+    )] if setting.stack.tensor_parallel == "torch" and setting.trained else []  # fmt: skip
+    head = head_gradient(setting)
+    last = _whole(setting, "root_gradients", own[-1] if not setting.case.model.tied else setting.embedding)
+    output = T.reduce_output(called="reduce_output", size=reduced, ranks=setting.ways_gradients)
     ids = A.token_ids(called="ids", tokens=setting.tokens, width=8)
-    return [
-        total("first_layer_reduce", [*held.resident, *tables, ids, root, head, stored, layer, layer, reduced_layer, x]),
-        total("embedding_gradient", [*held.resident, *tables, ids, root, head, stored, embed, reduced_layer, x]),
-        total("root_reduce", [*held.resident, stored, whole, reduced_root, ids]),
-    ]
+    gathered = table if ends else root
+    kept = [head] if ends else []
+
+    def moments(held: States, x: Quantity, tables: list[Quantity]) -> list[Quantity]:
+        others = T.one_layer_less(called="gradients", size=in_layers, layer=of_one)
+        stored, before = (
+            T.larger_if_carried(called="gradients", size=size, all_gradients=held.gradients, carried=setting.carried)
+            for size in (in_layers, others)
+        )
+        always = [*held.resident, ids, stored]
+        around = [*held.resident, ids, *tables, gathered, head, x]
+        return [
+            total("first_layer_reduce", [*around, before, layer, layer, reduced_layer]),
+            total("embedding_gradient", [*around, stored, embed, *split, reduced_layer]),
+            total("root_reduce", [*always, *kept, whole, reduced]),
+            total("root_reduced", [*always, *kept, last, reduced, output]),
+        ]
+
+    return moments
+
+
+def _whole(setting: Setting, called: str, params: Quantity) -> Quantity:
+    return S.state_bytes(called=called, params=params, param_width=setting.whole_gradient_width, ways=1)
+
+
+def head_gradient(setting: Setting) -> Quantity:
+    """The head's gradient until the end of the backward: whole in the root group, a rank's share where it is apart."""
+    if apart(setting):
+        return S.state_bytes(
+            called="head_gradient", params=setting.head, param_width=setting.gradient_width,
+            ways=setting.ways_gradients,
+        )  # fmt: skip
+    return _whole(setting, "head_gradient", setting.head)
 
 
 def _trained_layers(setting: Setting) -> Quantity:

@@ -9,14 +9,19 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Quantity, given, total
+from planner.quantity import Like, Quantity, given, total
 from planner.step.activations import LayerTensors
 from planner.step.setting import Setting
 
 #: B a logit at the end of the forward and in the backward of the loss
 FULL = (10.0, 12.0)
 FUSED = (4.0, 4.0)
-CHUNKED_WHOLE = (4.0, 4.0)
+#: what torch's loss on logits split over ranks keeps besides
+SPLIT = 4.0
+#: by chunks over whole logits: 16-bit logits (dropped after the forward) and the fp32 log softmax of every chunk
+CHUNKED_WHOLE = (6.0, 4.0)
+#: and of the one chunk at work: its fp32 copy, then the two gradients of its loss
+CHUNK = (4.0, 8.0)
 
 
 def forward(setting: Setting) -> Quantity:
@@ -27,6 +32,15 @@ def forward(setting: Setting) -> Quantity:
 def backward(setting: Setting) -> Quantity:
     """The loss in its own backward."""
     return _here(setting, _bytes(setting, 1))
+
+
+def logits_gradient(setting: Setting) -> Quantity:
+    """The gradient of the logits in the compute dtype, which the head's backward starts from."""
+    size = T.logits_bytes(
+        called="logits_gradient", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
+        tp=setting.case.plan.tp,
+    )  # fmt: skip
+    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
 
 
 def _here(setting: Setting, size: Quantity) -> Quantity:
@@ -45,12 +59,13 @@ def per_logit(setting: Setting) -> tuple[float, float]:
 
 def _bytes(setting: Setting, which: int) -> Quantity:
     recipe, tp = setting.case.recipe, setting.case.plan.tp
-    whole = T.logits_bytes(
-        called="logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=per_logit(setting)[which], tp=tp
-    )
+    width: Like = per_logit(setting)[which]
+    if recipe.loss == "full-logits" and setting.stack.tensor_parallel == "torch":
+        width = T.split_loss_width(called="logit_width", logit_width=width, extra=SPLIT, tp=tp)
+    whole = T.logits_bytes(called="logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=width, tp=tp)
     match recipe.loss:
         case "chunked-ce":
-            return total("loss_tensors", [whole, _chunk(setting)])
+            return total("loss_tensors", [whole, _chunk(setting, CHUNK[which])])
         case "chunked-linear-ce":
             return total("loss_tensors", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case "fused-linear-ce":
@@ -67,9 +82,9 @@ def _capped(setting: Setting) -> Quantity:
     )  # fmt: skip
 
 
-def _chunk(setting: Setting) -> Quantity:
+def _chunk(setting: Setting, width: float = FULL[1]) -> Quantity:
     return T.chunk_logits(
-        called="chunk", tokens=setting.tokens, vocab=setting.vocab, logit_width=FULL[1],
+        called="chunk", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
         chunks=setting.case.recipe.loss_chunks, tp=setting.case.plan.tp,
     )  # fmt: skip
 

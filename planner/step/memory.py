@@ -13,6 +13,7 @@ from planner.formulas import states as S
 from planner.i18n import Phrase
 from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
+from planner.spec.recipe import Recipe
 from planner.step import moments as M
 from planner.step.setting import Setting, Stage, setting
 from planner.step.states import States
@@ -93,6 +94,11 @@ def all_stages(case: Case) -> Memory:
     return memory(case, Stage(*(np.array([getattr(s, f) for s in every]) for f in ("index", "embedding", "head"))))
 
 
+def _every_layer(recipe: Recipe) -> bool:
+    """Each first layer checkpointed is full checkpointing by another name."""
+    return recipe.checkpointing == "every-k" and bool(np.all(np.equal(recipe.checkpoint_every, 1)))
+
+
 def derived(case: Case) -> Any:
     """1 where the formulas of this kind of run were derived from source code and not traced, else 0."""
     plan, recipe = case.plan, case.recipe
@@ -102,7 +108,7 @@ def derived(case: Case) -> Any:
         or plan.offload.optimizer != "none"
         or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
         or recipe.loss != "full-logits"
-        or recipe.checkpointing not in ("none", "full")
+        or not (recipe.checkpointing in ("none", "full") or _every_layer(recipe))
         or plan.offload.activations != "none"
         or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
@@ -18,9 +20,17 @@ from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
-from planner.step.gathering import Gathering, gathering
+from planner.step.gathering import Gathering, apart, gathering, head_gradient, head_reduction
 from planner.step.setting import Group, Setting, gradients_leave
-from planner.step.states import GRADIENTS_WAYS, States, layer_experts, sharded, states, trained_params
+from planner.step.states import (
+    GRADIENTS_WAYS,
+    States,
+    layer_experts,
+    partial_embedding,
+    sharded,
+    states,
+    trained_params,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class Step:
     mask: tuple[Quantity, ...]
     head_copy: Quantity
     head_gradient: Quantity
+    head_made: tuple[Quantity, ...]
 
     @property
     def groups(self) -> tuple[tuple[Group, LayerTensors], ...]:
@@ -68,6 +79,7 @@ def step(setting: Setting) -> Step:
         mask=mask,
         head_copy=loss.head_copy(setting),
         head_gradient=_head_gradient(setting),
+        head_made=_head_made(setting),
     )
 
 
@@ -95,33 +107,54 @@ def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:
 
 
 def _forward(step: Step) -> Quantity:
-    """End of the forward: all saved tensors, the loss's forward, and under autocast every weight copy."""
+    """The heaviest of the forward: FSDP's first and last gathering, the head, or all that the forward leaves."""
     copies = [A.whole_copies(called="weight_copies", size=t.copies, layers=g.layers) for g, t in step.groups]
-    return total(
-        "forward",
-        [
-            *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy,
-            loss.forward(step.setting), *loss.last_hidden(step.setting, step.layers[-1]),
-            step.gather.root, step.gather.kept_gathered,
-        ],
+    gather, always = step.gather, [*step.held.resident, step.before, step.waiting]
+    around = [*always, *step.kept, *copies, step.head_copy, gather.root, gather.kept_gathered, gather.at_forward]
+    end = [*around, loss.forward(step.setting), *loss.last_hidden(step.setting, step.layers[-1])]
+    if not gather.first:
+        return total("forward", end)
+    inside = step.setting.stack.loss_inside_root
+    return largest("forward", [
+        total("forward_end", [*end, *(gather.buffer if inside else ())]),
+        total("forward_head", [*around, loss.logits_gradient(step.setting), *gather.buffer]),
+        total("first_gathering", [*always, *step.tables, *gather.first, step.layers[0].input]),
+        total("last_gathering", [*always, *step.tables, *step.mask, *_before_last(step), *gather.last]),
+    ])  # fmt: skip
+
+
+def _before_last(step: Step) -> list[Quantity]:
+    """What all layers but the last keep after their forward, and those of them that stay gathered."""
+    (group, layer), others = step.groups[-1], step.groups[:-1]
+    kept = A.kept_in_backward(
+        called="kept_by_layers", saved=layer.saved, checkpointed=layer.kept, layers=group.layers, done=0,
+        **act.regions(step.setting),
     )  # fmt: skip
+    kept = act.on_gpu(step.setting, act.without_first_norm(step.setting, group, kept, 0), group.layers)
+    return [*(act.kept_by_layers(step.setting, g, t) for g, t in others), kept, step.gather.kept_gathered]
 
 
 def _loss(step: Step) -> Quantity:
-    """The backward of the loss, the heaviest instant of most runs with a large vocabulary."""
-    flag = act.recomputed(step.setting)
+    """The backward of the loss, the heaviest instant of most runs with a large vocabulary; and that of the head."""
+    setting = step.setting
+    flag = act.recomputed(setting)
     copies = [
         A.copies_at_loss(called="weight_copies", size=t.copies, layers=g.layers, recomputed=flag)
         for g, t in step.groups
     ]
-    return total(
-        "loss",
-        [
-            *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy,
-            loss.backward(step.setting), loss.outputs(step.setting),
-            step.gather.root, step.gather.at_loss, step.gather.kept_gathered,
-        ],
-    )  # fmt: skip
+    around = [
+        *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy, loss.outputs(setting),
+        step.gather.root, step.gather.at_loss, step.gather.kept_gathered,
+    ]  # fmt: skip
+    found = [total("loss_backward", [*around, loss.backward(setting)])]
+    if step.head_made:
+        made = [*step.head_made, step.layers[-1].input]
+        ahead = [step.gather.layer] if step.gather.first and not setting.stack.loss_inside_root else []
+        ready = [one for one in around if one is not step.gather.at_loss] if ahead else around
+        found.append(total("head_backward", [*ready, *ahead, loss.logits_gradient(setting), *made]))
+        if apart(setting):
+            found.append(total("head_reduction", [*around, *made, head_reduction(setting)]))
+    return largest("loss", found)
 
 
 def _backward(step: Step) -> Quantity:
@@ -150,7 +183,7 @@ def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quant
         called="kept_by_layers", saved=layer.saved, checkpointed=layer.kept, layers=group.layers, done=done,
         **act.regions(setting),
     )  # fmt: skip
-    kept = act.on_gpu(setting, kept, group.layers)
+    kept = act.on_gpu(setting, act.without_first_norm(setting, group, kept, done), group.layers)
     copies = T.all_weight_copies(
         called="weight_copies", size=layer.copies, layers=group.layers, done=done, recomputed=flag
     )
@@ -224,8 +257,19 @@ def _head_gradient(setting: Setting) -> Quantity:
     )
     size = S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
     if setting.sharded:
-        return size
+        return head_gradient(setting) if apart(setting) else size
     return T.unless_carried(called="head_gradient", size=size, carried=_kept_whole(setting))
+
+
+def _head_made(setting: Setting) -> tuple[Quantity, ...]:
+    """The head's gradient as its matrix product makes it, where the loss did not make it already."""
+    by_loss = setting.case.recipe.loss not in ("full-logits", "fused-ce", "compiled-ce")
+    if not setting.trained or by_loss or setting.stack.fused_wgrad:
+        return ()
+    params = P.embedding_or_head(
+        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
+    )
+    return (S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1),)
 
 
 def _root_reduce(step: Step) -> Quantity:
@@ -246,7 +290,20 @@ def _root_reduce(step: Step) -> Quantity:
 
 def _optimizer(step: Step) -> Quantity:
     """The optimizer step: all gradients, all states, and the optimizer's temporaries."""
-    return total("optimizer", [*step.held.resident, step.stored, *_step_temporaries(step.setting)])
+    setting = step.setting
+    return total("optimizer", [*step.held.resident, step.stored, *_step_temporaries(setting), *_reduced_table(setting)])
+
+
+def _reduced_table(setting: Setting) -> list[Quantity]:
+    """The split embedding's gradient, reduced to this rank's rows for the step."""
+    if not partial_embedding(setting):
+        return []
+    return [T.if_carried(
+        called="gradients", carried=np.greater(setting.case.plan.tp, 1),
+        size=S.state_bytes(
+            called="gradients", params=setting.embedding, param_width=setting.gradient_width, ways=1
+        ),
+    )]  # fmt: skip
 
 
 def _step_temporaries(setting: Setting) -> list[Quantity]:

@@ -120,7 +120,10 @@ def states(setting: Setting) -> States:
     params = trained_params(setting)
     weights = _weights(setting)
     experts = trained_experts(setting)
-    gradients = sharded(setting, "gradients", params, experts, setting.gradient_width, GRADIENTS_WAYS)
+    gradients = total("gradients", [
+        sharded(setting, "gradients", params, experts, setting.gradient_width, GRADIENTS_WAYS),
+        *partial_embedding(setting),
+    ])  # fmt: skip
     master = sharded(setting, "master", params, experts, pick(recipe.precision.master, WIDTH), STATES_WAYS)
     optimizer = _optimizer(setting, params, experts)
     buckets = _buckets(setting, params)
@@ -141,6 +144,16 @@ def states(setting: Setting) -> States:
                   offloaded=pick(plan.offload.optimizer, GRADIENTS_LEAVE)),
     )
     return States(weights, gradients, master, optimizer, buckets, resident, host)
+
+
+def partial_embedding(setting: Setting) -> list[Quantity]:
+    """What torch's split embedding adds to its gradient on each rank; an engine that shards reduces it at once."""
+    whole = setting.case.plan.data_parallel in ("none", "ddp")
+    if setting.stack.tensor_parallel != "torch" or not setting.trained or not whole:
+        return []
+    return [S.partial_embedding(
+        called="gradients", params=setting.embedding, param_width=setting.gradient_width, tp=setting.case.plan.tp
+    )]  # fmt: skip
 
 
 #: optimizers whose states have a dtype of their own, whatever the recipe's precision

@@ -80,6 +80,23 @@ def _ranks(case: Case) -> int:
     return int(case.plan.dp_replicate) * int(case.plan.dp_shard)
 
 
+def _sharded(case: Case) -> bool:
+    return case.plan.data_parallel == "fsdp2" or int(case.plan.tp) > 1
+
+
+def _has_experts(case: Case) -> bool:
+    return any(g.mlp.kind == "moe" for g in case.model.groups)
+
+
+def _compute(case: Case) -> str:
+    """Dtype in which the experts' product runs: autocast does not reach it, a sharding engine's casts do."""
+    params, autocast = PRECISIONS.get(case.recipe.precision.preset, ("fp32", None))
+    if case.recipe.peft is not None:
+        return case.recipe.peft.base_dtype
+    engine = case.plan.data_parallel == "fsdp2" and autocast is not None
+    return case.recipe.precision.compute if engine else params
+
+
 def _reshard(case: Case) -> str:
     """always, never, or unless-last where the stack leaves its last layer gathered."""
     if not case.plan.reshard_after_forward:
@@ -119,7 +136,7 @@ def _adapters(case: Case) -> dict[str, Any] | None:
 def _model(case: Case, config: Mapping[str, Any] | None) -> dict[str, Any]:
     if config is not None:
         return {"code": "transformers", "config": dict(config)}
-    if case.stack.id.startswith("torchtitan") and plain(case.model):
+    if case.stack.id.startswith("torchtitan") and plain(case.model) and case.recipe.peft is None:
         return {"code": "titan", "shape": _shape(case.model), "fused_norm": case.stack.norm_kernels == "fused"}
     return {"code": "transformers", "config": configuration(case.model, int(case.recipe.seq_len))}
 
@@ -221,6 +238,14 @@ LIMITS: tuple[tuple[str, str, Test, Said | None, Values | None], ...] = (
         "packed-sharded", "recipe.peft.base_dtype",
         lambda c: c.recipe.peft and c.recipe.peft.base_dtype.startswith("nf4") and _ranks(c) > 1, "bf16", None,
     ),
+    (
+        "fused-sgd", "recipe.optimizer_impl",
+        lambda c: c.recipe.optimizer.startswith("sgd") and c.recipe.optimizer_impl == "fused" and _sharded(c),
+        "foreach", None,
+    ),
+    (
+        "experts-dtype", "recipe.precision", lambda c: _has_experts(c) and _compute(c) != "bf16", "bf16-pure", None,
+    ),
     ("loss", "recipe.loss", lambda c: c.recipe.loss != "full-logits" and int(c.plan.tp) > 1, "full-logits", None),
 )  # fmt: skip
 
@@ -241,7 +266,7 @@ def _parts_apart(case: Case) -> list[str]:
 def notes(case: Case) -> list[Phrase]:
     """What a reader should know of how this case is traced."""
     found = []
-    if case.stack.id.startswith("torchtitan") and not plain(case.model):
+    if case.stack.id.startswith("torchtitan") and (case.recipe.peft is not None or not plain(case.model)):
         found.append(Phrase("trace.note.titan"))
     if case.stack.id == "deepspeed":
         found.append(Phrase("trace.note.deepspeed"))

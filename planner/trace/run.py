@@ -26,7 +26,7 @@ from planner import paths
 from planner.errors import MissingDependency, PlannerError, Problem
 from planner.i18n import Phrase, phrase
 
-INSTALL = "pip install torch transformers peft"
+LIBRARIES = ("torch", "transformers", "peft")
 NEEDED = ("torch", "transformers")
 #: traces kept on disk; the oldest go first. One is 0.1 to 1 MB
 MOST_KEPT = 200
@@ -66,7 +66,8 @@ class Running:
 
     def __init__(self, request: dict[str, Any]):
         if lacking := missing():
-            raise MissingDependency(Problem("trace", phrase("trace.missing", names=", ".join(lacking)), INSTALL))
+            said = phrase("trace.missing", names=", ".join(lacking))
+            raise MissingDependency(Problem("trace", said, _install(LIBRARIES)))
         self.request = request
         self.started = time.monotonic()
         self.stage, self.share = "import", 0.0
@@ -185,6 +186,10 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p)}
 
 
+def _install(names: tuple[str, ...]) -> Phrase:
+    return phrase("trace.install.line", names=" ".join(names))
+
+
 def _died(status: int, words: str) -> dict[str, Any]:
     """Why a worker ended without an answer."""
     if status < 0:
@@ -199,7 +204,7 @@ def _problem(failure: dict[str, Any]) -> Problem:
     if kind == "cannot":
         return Problem(what or "trace", phrase(f"trace.worker.{failure['key']}", **failure["values"]))
     if kind == "missing":
-        return Problem("trace", phrase("trace.missing", names=what), f"pip install {what}" if what else INSTALL)
+        return Problem("trace", phrase("trace.missing", names=what), _install((what,) if what else LIBRARIES))
     known = kind if kind in ("values", "memory", "crashed") else "failed"
     return Problem("trace", phrase(f"trace.failed.{known}", place=what or "?", because=because))
 
@@ -247,7 +252,7 @@ def _place(request: dict[str, Any]) -> Path | None:
 
 def _versions() -> list[str]:
     found = []
-    for name in ("torch", "transformers", "peft"):
+    for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found.append(f"{name} {importlib.metadata.version(name)}")
     return found

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from planner.trace.inside.failure import CannotTrace
 
+_FUSED = ("qkv_proj", "query_key_value", "c_attn")
 #: our names of projections -> what model code calls them
 PROJECTIONS = {
-    "q": ("q_proj", "query", "wq"), "k": ("k_proj", "key", "wk"), "v": ("v_proj", "value", "wv"),
-    "o": ("o_proj", "out_proj", "wo"), "qkv": ("qkv_proj", "query_key_value", "c_attn"),
-    "gate": ("gate_proj", "w1"), "up": ("up_proj", "fc1", "dense_h_to_4h", "c_fc", "w3"),
-    "down": ("down_proj", "fc2", "dense_4h_to_h", "c_proj", "w2"), "gate_up": ("gate_up_proj",),
+    "q": ("q_proj", "query", "wq", *_FUSED), "k": ("k_proj", "key", "wk", *_FUSED),
+    "v": ("v_proj", "value", "wv", *_FUSED), "o": ("o_proj", "out_proj", "wo", "attention.dense", "attn.c_proj"),
+    "gate": ("gate_proj", "w1", "gate_up_proj"),
+    "up": ("up_proj", "fc1", "dense_h_to_4h", "c_fc", "w3", "gate_up_proj"),
+    "down": ("down_proj", "fc2", "dense_4h_to_h", "mlp.c_proj", "w2"),
 }  # fmt: skip
 
 
@@ -28,7 +30,7 @@ def adapt(model: nn.Module, stated: dict[str, Any]) -> nn.Module:
     try:
         import peft
     except ImportError as error:
-        raise CannotTrace("recipe.peft", "no-peft") from error
+        raise CannotTrace("recipe.peft", "no-peft", install="pip install peft") from error
     if stated["packed"]:
         pack(model, stated["packed"], stated["double_quant"])
     config = peft.LoraConfig(
@@ -42,10 +44,11 @@ def _targets(model: nn.Module, stated: dict[str, Any]) -> str | list[str]:
     if stated["targets"] == "all-linear":
         return "all-linear"
     wanted = {name for target in stated["targets"] for name in PROJECTIONS.get(target, ())}
-    found = {n.rsplit(".", 1)[-1] for n, m in model.named_modules() if isinstance(m, nn.Linear)}
-    chosen = sorted(wanted & found)
+    linears = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) or type(m).__name__ == "Conv1D"]
+    chosen = sorted(name for name in wanted if any(n.endswith(f".{name}") for n in linears))
     if not chosen:
-        raise CannotTrace("recipe.peft.targets", "no-targets", names=", ".join(sorted(found)))
+        names = sorted({n.rsplit(".", 1)[-1] for n in linears})
+        raise CannotTrace("recipe.peft.targets", "no-targets", names=", ".join(names))
     return chosen
 
 

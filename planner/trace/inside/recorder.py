@@ -249,6 +249,8 @@ class Recorder(TorchDispatchMode):
             return "activations"
         if self.phase == "backward":
             return "layer_at_work"
+        if self.phase == "build":
+            return "buffers"  # DDP's buckets
         if self.phase == "optimizer" and self.counters_on_host and tensor.dim() == 0:
             return "host"
         return "temporaries"

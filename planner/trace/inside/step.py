@@ -42,7 +42,7 @@ def trace(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         spread.shard(built, ranks, request)  # on the meta device and outside the fake mode, which meshes do not bear
     with FakeTensorMode() if request["fake"] else nullcontext():
         _materialise(built.model)
-        run = _Run(request, built, spread.replicated(built, ranks, request), sizes)
+        run = _Run(request, built, ranks, sizes)
         tell("trace", 0.2)
         run.steps(tell)
         found = {"params": params, **run.report()}
@@ -95,8 +95,9 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
 class _Run:
     """A model, its optimizer and the recorder over them."""
 
-    def __init__(self, request: dict[str, Any], built: Built, model: nn.Module, sizes: dict[str, dict[str, int]]):
-        self.request, self.built, self.model, self.sizes = request, built, model, sizes
+    def __init__(self, request: dict[str, Any], built: Built, ranks: Any, sizes: dict[str, dict[str, int]]):
+        self.request, self.built, self.ranks, self.sizes = request, built, ranks, sizes
+        self.model = built.model
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         if not self.trained:
             raise CannotTrace("model", "nothing-trains")
@@ -110,6 +111,7 @@ class _Run:
             counters_on_host=request["optimizer"]["impl"] != "fused", sharded=sharded,
             split=request["spread"]["tp"] > 1,
         )  # fmt: skip
+        self.head = _head(built)
         self.saved: dict[str, int] = {}
         self.live_after_forward = 0
 
@@ -119,6 +121,7 @@ class _Run:
         batches = [self.built.batch(request["micro_batch"], request["seq_len"]) for _ in range(request["accumulation"])]
         with recorder:
             recorder.attach(self.model)
+            self.model = spread.replicated(self.built, self.ranks, request)
             for batch in batches:
                 for value in batch.values():
                     if isinstance(value, torch.Tensor):
@@ -239,7 +242,7 @@ class _Run:
         """The moment of the step, in the planner's words."""
         if peak.phase != "backward":
             return "forward" if peak.phase == "forward" else "optimizer"
-        if peak.op in LOSS_BACKWARD:
+        if peak.op in LOSS_BACKWARD or (peak.module and peak.module.endswith(self.head)):
             return "loss"
         return "backward" if _layer_of(peak.module, self.built.layer_names) else "root_reduce"
 
@@ -262,6 +265,15 @@ def _by_kind(parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
         kind = parameter.device_mesh if isinstance(parameter, DTensor) else None
         kinds.setdefault(kind, []).append(parameter)
     return list(kinds.values())
+
+
+def _head(built: Built) -> str:
+    """The name of the module that makes the logits; a space where there is none."""
+    if built.kind == "titan":
+        return "output"
+    model = built.model.get_base_model() if hasattr(built.model, "get_base_model") else built.model
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    return next((name for name, module in model.named_modules() if module is head and head is not None), " ")
 
 
 def thinned(points: list[tuple[int, int]], most: int = 2000) -> list[tuple[int, int]]:
