@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.evidence.reading import Reader
+from planner.spec.stack import known
+from planner.spec.versions import Version, version
 
 #: what a record calls the implementation of an optimizer's step, and ours; other words leave it open
 IMPLS = {"foreach": "foreach", "fused": "fused", "for-loop": "for-loop", "forloop": "for-loop"}
@@ -42,12 +44,13 @@ def recipe(read: Reader) -> dict[str, Any]:
     adapted = task in ADAPTED or bool(peft)
     seq = read.count(record, "seq_len", least=0, most=10**8) or None
     found: dict[str, Any] = {
-        "framework": read.word(record, "framework"), "task": task, "seq_len": seq,
+        "framework": _framework(read), "task": task, "seq_len": seq,
         "precision": _precision(read, adapted=adapted), "optimizer": _optimizer(read),
         "attention": read.word(record, "attention"), "loss": read.word(record, "loss"),
         "compile": read.flag(record, "compile") or None, "dropout": read.number(record, "dropout", 0, 0.999),
         "allocator": read.word(record, "allocator"),
     }  # fmt: skip
+    found["loss_impl"] = read.word(read.table("loss_args"), "via", "loss_args.")
     args = read.table("optimizer_args")
     found["optimizer_impl"] = IMPLS.get(str(args.get("impl")))
     found["optimizer_in_backward"] = read.flag(args, "in_backward", "optimizer_args.")
@@ -57,6 +60,23 @@ def recipe(read: Reader) -> dict[str, Any]:
     if adapted:
         found["peft"] = _peft(read, peft, task)
     return {k: v for k, v in found.items() if v is not None}
+
+
+def _framework(read: Reader) -> str | None:
+    """The framework, or the plugin that changes its kernels, at the version or date that the record states."""
+    name: str | None = read.word(read.record, "framework")
+    plugin = read.word(read.table("framework_args"), "plugin", "framework_args.")
+    if name is None:
+        return None
+    stated = version(read.word(read.record, "version")) or _dated(read.word(read.record, "torch"))
+    known_plugin = plugin if plugin and known(plugin) else None
+    return f"{known_plugin or name.partition('@')[0]}@{stated}" if stated else (known_plugin or name)
+
+
+def _dated(torch: str | None) -> Version | None:
+    """The day of a torch nightly; a release of torch is no version of the framework."""
+    found = version(torch)
+    return found if found and found.dated else None
 
 
 def _task(read: Reader) -> str | None:

@@ -20,7 +20,7 @@ from planner.spec.form import SCHEMA, CaseForm, nearby, validated
 from planner.spec.hardware import Cluster
 from planner.spec.huggingface import read_config
 from planner.spec.model import Model
-from planner.spec.stack import Stack, known, spelt, stack
+from planner.spec.stack import Stack, known, of_version, spelt, stack, stated_version, with_loss
 
 DEFAULT_FRAMEWORK = "hf-transformers"
 WITH_ZERO = "deepspeed"
@@ -54,6 +54,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
         raise BadInput(problems)
     if _wants_zero(form):
         chosen = _with_engine(chosen)
+    chosen = _loss_path(chosen, form)
     recipe = filled_recipe(form, shape, chosen, spellings(), problems, assumed)
     plan = filled_plan(form, cluster, chosen, spellings(), recipe, problems, assumed)
     if problems or cluster is None or recipe is None or plan is None:
@@ -61,12 +62,18 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
     return Case(cluster, shape, recipe, plan, chosen, form.name or "", tuple(assumed), _stated(raw))
 
 
+def _loss_path(chosen: Stack, form: CaseForm) -> Stack:
+    """The stack with the bytes a logit of the stated implementation of the loss, and of compiled code."""
+    given = form.recipe
+    return with_loss(chosen, given.loss_impl if given else None, bool(given and given.compile))
+
+
 def _with_engine(chosen: Stack) -> Stack:
     """A stack under ZeRO: DeepSpeed's engine gathers, buckets and casts, whatever the model's code is.
 
-    Megatron brings a distributed optimizer of its own.
+    Megatron and nanotron bring a distributed optimizer of their own.
     """
-    if chosen.bucket_elements or chosen.id == "megatron-lm":
+    if chosen.own_engine:
         return chosen
     engine = stack(WITH_ZERO)
     kept = ("precision", "grads_16bit", "persistent_grads", "ddp_bucket_copy", "bucket_elements", "bucket_copies",
@@ -156,7 +163,7 @@ def _stack(form: CaseForm, assumed: list[Assumed]) -> Stack:
     word = spelt(named)
     word = spellings().get("recipe.framework", {}).get(word, word)
     if found := known(word):
-        return found
+        return _at_version(found, named, assumed)
     shown = named.strip()[:40]
     if near := nearby().get("recipe.framework", {}).get(word):
         said = phrase("assumed.built-upon", stated=shown)
@@ -165,6 +172,15 @@ def _stack(form: CaseForm, assumed: list[Assumed]) -> Stack:
     said = phrase("assumed.unknown-framework", stated=shown)
     assumed.append(Assumed("recipe.framework", PLAIN, said, UNKNOWN_STACK))
     return stack(PLAIN)
+
+
+def _at_version(found: Stack, named: str, assumed: list[Assumed]) -> Stack:
+    """What the stack was at the version after the "@"; noted where that is not its newest recipe."""
+    wanted = stated_version(named)
+    then = of_version(found, wanted)
+    if then is not found:
+        assumed.append(Assumed("recipe.framework", then.id, phrase("assumed.by-version", version=str(wanted))))
+    return then
 
 
 def _wants_zero(form: CaseForm) -> bool:

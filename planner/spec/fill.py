@@ -35,6 +35,11 @@ def of(stack: Stack) -> Phrase:
     return phrase("assumed.default-of", of=stack.id)
 
 
+def _allocator_of(stack: Stack) -> Phrase:
+    """Who chose the allocator's mode: the stack where it sets one, else torch."""
+    return of(stack) if stack.allocator != "native" else phrase("assumed.default-of", of="torch")
+
+
 class Filler:
     """Reads one table of the form: a stated value through the spelling table, or a default noted as assumed."""
 
@@ -83,7 +88,7 @@ def filled_recipe(
     """The recipe with every open field filled."""
     given = form.recipe or RecipeForm()
     fill = Filler("recipe.", given, table, problems, assumed)
-    peft, task = _task(given, fill)
+    peft, task = _task(given, fill, stack)
     precision = _precision(given, stack, peft, table, problems, assumed)
     loss = fill.choice("loss", stack.loss, of(stack))
     chunked = loss.startswith("chunked")
@@ -94,23 +99,24 @@ def filled_recipe(
         task=task,
         seq_len=fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len")),
         precision=precision,
-        optimizer=fill.choice("optimizer", "adamw", Phrase("assumed.optimizer")),
+        optimizer=fill.choice("optimizer", stack.optimizer, Phrase("assumed.optimizer")),
         optimizer_impl=fill.choice("optimizer_impl", stack.optimizer_impl, of(stack)),
-        attention=fill.choice("attention", "sdpa", Phrase("assumed.attention")),
+        attention=fill.choice("attention", stack.attention, Phrase("assumed.attention")),
         loss=loss,
         loss_chunks=fill.number("loss_chunks", 8, phrase("assumed.default-of", of="torchtitan")) if chunked else 1,
         global_batch=given.global_batch,
         tokens=given.tokens,
         dropout=given.dropout,
-        allocator=fill.choice("allocator", "native", phrase("assumed.default-of", of="torch")),
+        allocator=fill.choice("allocator", stack.allocator, _allocator_of(stack)),
         peft=peft,
         compiled=bool(given.compile),
         optimizer_in_backward=bool(given.optimizer_in_backward),
-        **_checkpointing(given, fill),
+        keeps_logits=stack.keeps_outputs and not loss.endswith("linear-ce"),
+        **_checkpointing(given, fill, stack),
     )
 
 
-def _task(given: RecipeForm, fill: Filler) -> tuple[Peft | None, str]:
+def _task(given: RecipeForm, fill: Filler, stack: Stack) -> tuple[Peft | None, str]:
     """The adapters, where the task has some, and the task."""
     default = (given.peft.method or "lora") if given.peft else "pretrain"
     task = fill.choice("task", default, Phrase("assumed.unnamed")) if given.task or not given.peft else "lora"
@@ -124,17 +130,17 @@ def _task(given: RecipeForm, fill: Filler) -> tuple[Peft | None, str]:
         task = "lora"
     if task not in ("lora", "qlora"):
         return None, task
-    return _peft(given, task, fill.table, fill.problems, fill.assumed), task
+    return _peft(given, task, stack, fill.table, fill.problems, fill.assumed), task
 
 
-def _checkpointing(given: RecipeForm, fill: Filler) -> dict[str, Any]:
+def _checkpointing(given: RecipeForm, fill: Filler, stack: Stack) -> dict[str, Any]:
     """The policy and what its arguments mean for it.
 
     every-k recomputes each k-th layer (torchtitan's selective "2"). Regions of several layers (Megatron's uniform
     method) are `full` with `layers`; its block method, the first layers of a stage, is partial-layers.
     """
     args = given.checkpointing_args or CheckpointingArgs()
-    policy = fill.choice("checkpointing", "none", Phrase("assumed.frameworks"))
+    policy = fill.choice("checkpointing", stack.checkpointing, Phrase("assumed.frameworks"))
     inner = Filler("recipe.checkpointing_args.", args, fill.table, fill.problems, fill.assumed)
     method = inner.choice("method", "uniform", "") if args.method else "uniform"
     if policy == "full" and method == "block":
@@ -194,7 +200,9 @@ def _precision(
     )
 
 
-def _peft(given: RecipeForm, task: str, table: Spellings, problems: list[Problem], assumed: list[Assumed]) -> Peft:
+def _peft(
+    given: RecipeForm, task: str, stack: Stack, table: Spellings, problems: list[Problem], assumed: list[Assumed]
+) -> Peft:
     fill = Filler("recipe.peft.", given.peft, table, problems, assumed)
     method = fill.choice("method", "qlora" if task == "qlora" else "lora", Phrase("assumed.from-task"))
     packed = "qlora" in (task, method)
@@ -205,7 +213,7 @@ def _peft(given: RecipeForm, task: str, table: Spellings, problems: list[Problem
         method=method,
         rank=fill.number("rank", 16, Phrase("assumed.rank")),
         targets=_targets(given, table, problems, assumed),
-        base_dtype=fill.choice("base_dtype", "nf4-dq" if packed else "bf16", Phrase("assumed.method")),
+        base_dtype=fill.choice("base_dtype", stack.packed_base if packed else "bf16", Phrase("assumed.method")),
         adapter_dtype=fill.choice("adapter_dtype", "fp32", phrase("assumed.default-of", of="PEFT")),
         modules_to_save=tuple(dict.fromkeys(n for n in saved if n)),
     )

@@ -1,16 +1,21 @@
-"""Training stacks as data: what a framework does by default that decides memory. One file a stack."""
+"""Training stacks as data: what a framework does by default that decides memory. One file a stack.
+
+A file may build upon another (`based_on`) and change a few fields, and may be what a stack was in a range of versions
+(`versions_of`, `from`, `until`). `[sources]` says of each field where it was read or measured.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from planner.errors import unknown
 from planner.i18n import current
+from planner.spec.versions import Version, version, within
 
 FOLDER = Path(__file__).parent.parent / "data" / "stacks"
 
@@ -22,6 +27,7 @@ class Stack:
     norm_kernels, mlp_kernels   "composed" (plain model code) or "fused"
     root_group          FSDP: "shared" (embedding, head and final norm gathered together, whole step) or
                         "separate" (each gathered when used)
+    tensor_parallel     "torch" (DTensor: its loss on split logits, its embedding's whole gradient) or "megatron"
     reshard_last        FSDP: the last layer is resharded after the forward like the others
     loss_inside_root    FSDP: the loss is computed inside the root module, so the next layer is prefetched before it
     keeps_last_hidden   the last hidden state is still referenced at the loss (autocast)
@@ -30,9 +36,17 @@ class Stack:
     persistent_grads    gradient buffers live for the whole run
     fused_wgrad         weight gradients are added into the buffer by the matrix product itself
     dummy_wgrads        one placeholder gradient a distinct weight shape stays cached (Transformer Engine)
+    own_engine          it shards ZeRO's states itself; other stacks run under DeepSpeed's engine
     bucket_elements, bucket_copies   communication buckets of ZeRO 1 to 3
     live_elements, prefetch_elements   ZeRO-3: gathered parameters kept at once
-    loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual
+    loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual;
+                        "fused-ce.te" is the path under that implementation (`loss_impl`)
+    keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
+    packed_base         how a 4-bit base is stored
+    allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
+    based_on            the stack whose fields this file changes
+    versions_of, since, until   the stack this was, from and before a date, a release or both
+    sources             by field: where it was read or measured
     """
 
     id: str
@@ -46,6 +60,7 @@ class Stack:
     root_group: str = "shared"
     reshard_last: bool = True
     loss_inside_root: bool = False
+    tensor_parallel: str = "torch"
     keeps_last_hidden: bool = False
     gathered_input: bool = True
     vocab_multiple: int = 0
@@ -53,6 +68,7 @@ class Stack:
     fused_wgrad: bool = False
     dummy_wgrads: bool = False
     ddp_bucket_copy: bool = True
+    own_engine: bool = False
     bucket_elements: float = 0.0
     bucket_copies: float = 0.0
     live_elements: float = 0.0
@@ -65,6 +81,18 @@ class Stack:
     optimizer_impl: str = "fused"
     loss: str = "full-logits"
     sequence_parallel: bool = False
+    keeps_outputs: bool = False
+    allocator: str = "native"
+    attention: str = "sdpa"
+    optimizer: str = "adamw"
+    checkpointing: str = "none"
+    loss_impl: str = ""
+    packed_base: str = "nf4-dq"
+    based_on: str = ""
+    versions_of: str = ""
+    since: tuple[str, ...] = ()
+    until: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict, hash=False)
     loss_bytes: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @property
@@ -73,19 +101,59 @@ class Stack:
         return self.title_zh if current() == "zh" and self.title_zh else self.title
 
 
+#: what a file that builds upon another does not take from it
+OWN = ("aliases", "notes", "versions_of", "from", "until", "sources", "title_zh")
+#: loss paths over whole logits, whose bytes a logit a file may state
+_PATHS = ("full-logits", "fused-ce", "chunked-ce")
+_TUPLES = ("aliases", "since", "until")
+
+
 @functools.lru_cache(maxsize=1)
 def stacks() -> dict[str, Stack]:
     """Every stack by id."""
-    names = {f.name for f in fields(Stack)}
-    found = {}
-    for path in sorted(FOLDER.glob("*.toml")):
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        extra = sorted(set(raw) - names)
-        if extra:
-            raise ValueError(f"{path.name}: unknown fields {extra}")
-        raw["aliases"] = tuple(raw.get("aliases", ()))
-        found[path.stem] = Stack(id=path.stem, **raw)
-    return found
+    files = {p.stem: tomllib.loads(p.read_text(encoding="utf-8")) for p in sorted(FOLDER.glob("*.toml"))}
+    return {id: _stack(id, _whole(id, files)) for id in files}
+
+
+def _whole(id: str, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A file with what it takes from the one it builds upon; tables are joined."""
+    own = files[id]
+    if "based_on" not in own:
+        return own
+    below = {k: v for k, v in _whole(own["based_on"], files).items() if k not in OWN}
+    return {**below, **own, "loss_bytes": {**below.get("loss_bytes", {}), **own.get("loss_bytes", {})}}
+
+
+def _stack(id: str, raw: dict[str, Any]) -> Stack:
+    named = {"since" if k == "from" else k: v for k, v in raw.items()}
+    extra = sorted(set(named) - {f.name for f in fields(Stack)})
+    if extra:
+        raise ValueError(f"{id}.toml: unknown fields {extra}")
+    for name in _TUPLES:
+        value = named.get(name, ())
+        named[name] = (value,) if isinstance(value, str) else tuple(value)
+    return Stack(id=id, **named)
+
+
+def of_version(found: Stack, wanted: Version | None) -> Stack:
+    """What a stack was at a version; the stack itself, which is the newest, where no file says otherwise."""
+    if wanted is None:
+        return found
+    older = (s for s in stacks().values() if s.versions_of == found.id)
+    return next((s for s in older if within(wanted, s.since, s.until)), found)
+
+
+def with_loss(found: Stack, impl: str | None, compiled: bool) -> Stack:
+    """The stack with the loss paths of compiled code ("full-logits.compiled") or an implementation ("fused-ce.te")."""
+    marks = ("compiled",) * compiled + tuple(m for m in (impl or found.loss_impl,) if m)
+    own = {name: found.loss_bytes[f"{name}.{mark}"] for mark in marks for name in _PATHS
+           if f"{name}.{mark}" in found.loss_bytes}  # fmt: skip
+    return replace(found, loss_bytes={**found.loss_bytes, **own}) if own else found
+
+
+def stated_version(name: str) -> Version | None:
+    """The version after the "@" of a stack's name."""
+    return version(name.partition("@")[2])
 
 
 def spelt(name: str) -> str:
@@ -100,9 +168,9 @@ def _by_name() -> dict[str, str]:
 
 
 def known(name: str) -> Stack | None:
-    """The stack of that id or alias, or None."""
+    """The stack of that id or alias, at the version after an "@"; or None."""
     id = _by_name().get(spelt(name))
-    return stacks()[id] if id else None
+    return of_version(stacks()[id], stated_version(name)) if id else None
 
 
 def stack(name: str, field: str = "recipe.framework") -> Stack:

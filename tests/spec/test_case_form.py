@@ -134,7 +134,7 @@ def test_every_unknown_name_is_told() -> None:
         ("megatronn", "pytorch", "formula_error_unknown_stack"),
         ("Hugging Face", "hf-transformers", ""),
         ("Megatron-LM@core_r0.9", "megatron-lm", ""),
-        ("Axolotl", "hf-transformers", "formula_error_approximate"),
+        ("LLaMA-Factory", "hf-transformers", "formula_error_approximate"),
     ],
 )
 def test_a_framework_is_recognised_or_treated_as_plain_pytorch(named: str, stack: str, spread: str) -> None:
