@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from planner.errors import unknown
+from planner.i18n import t
 from planner.layers.model import parameters
 from planner.quantity import Quantity, value_of
 from planner.spec import catalog, presets
-from planner.spec.stack import stacks
+from planner.spec.stack import Stack, stacks
 from planner.units import gib
 
 
@@ -76,22 +77,41 @@ def models() -> list[dict[str, Any]]:
 
 
 def recipes() -> list[dict[str, Any]]:
-    """Training stacks and their defaults."""
+    """Training stacks: what each does by default, of which versions, what it builds upon, the source of each claim."""
     return [
         {
             "id": s.id,
             "title": s.label,
+            "versions": versions(s),
+            "based_on": s.based_on,
+            "versions_of": s.versions_of,
+            "from": list(s.since),
+            "until": list(s.until),
             "data_parallel": s.data_parallel,
             "zero": s.zero,
             "precision": s.precision,
             "optimizer_impl": s.optimizer_impl,
             "loss": s.loss,
+            "loss_bytes": {name: list(pair) for name, pair in s.loss_bytes.items()},
+            "claims": {name: getattr(s, name) for name in s.sources if name != "loss_bytes"},
             "aliases": list(s.aliases),
             "source": s.source,
+            "sources": dict(s.sources),
             "notes": s.notes,
         }
         for s in stacks().values()
     ]
+
+
+def versions(stack: Stack) -> str:
+    """The versions that a recipe is of, in words; a stack's newest recipe where it has older ones."""
+    if not stack.versions_of:
+        older = any(s.versions_of == stack.id for s in stacks().values())
+        return t("catalog.newest") if older else ""
+    first, last = ("/".join(ends) for ends in (stack.since, stack.until))
+    if not first:
+        return t("catalog.until", until=last)
+    return t("catalog.range", since=first, until=last)
 
 
 def prices() -> list[dict[str, Any]]:

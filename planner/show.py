@@ -177,9 +177,16 @@ def explanation(quantity: Quantity, depth: int) -> None:
     out.print(escape(t("show.sources", sources=", ".join(explain.references(quantity)))))
 
 
+#: columns of the catalogue that only its JSON has
+HIDDEN = {"sources", "source", "notes", "aliases"}
+HIDDEN_RECIPES = {
+    "based_on", "versions_of", "from", "until", "loss_bytes", "claims", "zero", "data_parallel",
+}  # fmt: skip
+
+
 def catalog(what: str, rows: list[dict[str, Any]]) -> None:
     """The answer of `catalog`."""
-    hidden = {"sources", "source", "notes", "aliases"}
+    hidden = HIDDEN | (HIDDEN_RECIPES if what == "recipes" else set())
     columns = [c for c in rows[0] if c not in hidden]
     table = _table(*(t(f"catalog.{c}") for c in columns))
     for row in rows:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.evidence.reading import Reader
-from planner.spec.stack import known
+from planner.spec.stack import known, versioned
 from planner.spec.versions import Version, version
 
 #: what a record calls the implementation of an optimizer's step, and ours; other words leave it open
@@ -68,9 +68,15 @@ def _framework(read: Reader) -> str | None:
     plugin = read.word(read.table("framework_args"), "plugin", "framework_args.")
     if name is None:
         return None
-    stated = version(read.word(read.record, "version")) or _dated(read.word(read.record, "torch"))
-    known_plugin = plugin if plugin and known(plugin) else None
-    return f"{known_plugin or name.partition('@')[0]}@{stated}" if stated else (known_plugin or name)
+    text = read.word(read.record, "version") or ""
+    stated = version(text.removeprefix(name).strip()) or _dated(read.word(read.record, "torch"))
+    if plugin and known(plugin):
+        name = plugin
+    if stated:
+        return f"{name.partition('@')[0]}@{stated}"
+    if "@" not in name and versioned(name):
+        read.note("version", name, "newest")
+    return name
 
 
 def _dated(torch: str | None) -> Version | None:

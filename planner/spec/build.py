@@ -65,7 +65,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
 def _loss_path(chosen: Stack, form: CaseForm) -> Stack:
     """The stack with the bytes a logit of the stated implementation of the loss, and of compiled code."""
     given = form.recipe
-    return with_loss(chosen, given.loss_impl if given else None, bool(given and given.compile))
+    return with_loss(chosen, given.loss_impl if given else None, compiled=bool(given and given.compile))
 
 
 def _with_engine(chosen: Stack) -> Stack:

@@ -28,6 +28,7 @@ class Stack:
     root_group          FSDP: "shared" (embedding, head and final norm gathered together, whole step) or
                         "separate" (each gathered when used)
     tensor_parallel     "torch" (DTensor: its loss on split logits, its embedding's whole gradient) or "megatron"
+    head_in_chunks      a loss by chunks takes the head by chunks too
     reshard_last        FSDP: the last layer is resharded after the forward like the others
     loss_inside_root    FSDP: the loss is computed inside the root module, so the next layer is prefetched before it
     keeps_last_hidden   the last hidden state is still referenced at the loss (autocast)
@@ -61,6 +62,7 @@ class Stack:
     reshard_last: bool = True
     loss_inside_root: bool = False
     tensor_parallel: str = "torch"
+    head_in_chunks: bool = False
     keeps_last_hidden: bool = False
     gathered_input: bool = True
     vocab_multiple: int = 0
@@ -143,7 +145,13 @@ def of_version(found: Stack, wanted: Version | None) -> Stack:
     return next((s for s in older if within(wanted, s.since, s.until)), found)
 
 
-def with_loss(found: Stack, impl: str | None, compiled: bool) -> Stack:
+def versioned(name: str) -> bool:
+    """Whether an id or alias is of a stack with recipes for older versions."""
+    id = _by_name().get(spelt(name))
+    return any(s.versions_of == id for s in stacks().values()) if id else False
+
+
+def with_loss(found: Stack, impl: str | None, *, compiled: bool) -> Stack:
     """The stack with the loss paths of compiled code ("full-logits.compiled") or an implementation ("fused-ce.te")."""
     marks = ("compiled",) * compiled + tuple(m for m in (impl or found.loss_impl,) if m)
     own = {name: found.loss_bytes[f"{name}.{mark}"] for mark in marks for name in _PATHS

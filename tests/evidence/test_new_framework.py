@@ -21,6 +21,14 @@ root_group = "separate"
 allocator_kind = "fsdp"
 loss = "fused-ce"
 """
+OLDER = """
+title = "A trainer of tomorrow, as it was"
+source = "saved-tensor-traces"
+based_on = "tomorrow"
+versions_of = "tomorrow"
+until = ["2027-01", "2.0"]
+norm_kernels = "composed"
+"""
 
 
 @pytest.fixture
@@ -28,6 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for file in stack.FOLDER.glob("*.toml"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "tomorrow.toml").write_text(NEW, encoding="utf-8")
+    (tmp_path / "tomorrow-1.toml").write_text(OLDER, encoding="utf-8")
     monkeypatch.setattr(stack, "FOLDER", tmp_path)
     _forget()
     yield tmp_path
@@ -55,3 +64,15 @@ def test_a_new_framework_is_one_file(name: str) -> None:
 def test_its_habits_decide() -> None:
     other = predict(changed(DENSE, framework="pytorch", act_ckpt="none"))
     assert predict(changed(DENSE, framework="tomorrow", act_ckpt="none")).value < other.value
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("stated", "id"), [("1.9", "tomorrow-1"), ("2.0", "tomorrow"), ("c0ffee (2026-11)", "tomorrow-1")]
+)
+def test_an_older_version_is_one_more_file(stated: str, id: str) -> None:
+    case = predict(changed(DENSE, framework="tomorrow", version=stated, loss=None)).expressed.case
+    assert case.stack.id == id
+    assert case.stack.mlp_kernels == "fused"  # of the file it builds upon
+    assert case.stack.norm_kernels == ("composed" if id == "tomorrow-1" else "fused")
+    assert case.spreads == ()
