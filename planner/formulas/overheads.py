@@ -1,6 +1,6 @@
 """From allocated to reserved to what the device holds, the band around it, and the verdict."""
 
-from planner.quantity import formula, maximum, minimum, sqrt, where
+from planner.quantity import ceil, formula, maximum, minimum, sqrt, where
 
 
 @formula("B", source="allocator-replay")
@@ -162,3 +162,21 @@ def apart(a, b):
 def per_replica(step_sequences, dp_replicate, dp_shard):
     """Sequences of a global batch that one data-parallel rank sees."""
     return step_sequences / (dp_replicate * dp_shard)
+
+
+@formula("B", source="fsdp2-traces")
+def padded_gather(size, experts, ranks):
+    """Stacked experts as FSDP2 gathers them: cut by whole experts, every rank padded to as many as the first has."""
+    return size * ceil(experts / ranks) * ranks / experts
+
+
+@formula("1", source="megatron-source")
+def sequence_parts(cp, balanced, ways):
+    """Equal parts that context parallelism cuts a sequence into; two a rank where it balances the causal mask."""
+    return cp * where(balanced, 2, 1) * ways
+
+
+@formula("token/sequence", source="definition")
+def next_multiple(seq_len, sequence_step):
+    """The sequence length, rounded up to a whole number of parts."""
+    return ceil(seq_len / sequence_step) * sequence_step
