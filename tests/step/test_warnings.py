@@ -81,7 +81,7 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         {"cluster.gpus": 8},
     ),
     "logits_dominate": (
-        llama(checkpointing="full", seq_len=8192), {"recipe.loss": "chunked-linear-ce"},
+        llama(8, "a100-sxm-40", checkpointing="full", seq_len=8192), {"recipe.loss": "chunked-linear-ce"},
     ),
     "no_activation_checkpointing": (llama(seq_len=8192), {"recipe.checkpointing": "full"}),
     "activations_not_sharded_by_dp": (llama(plan={"micro_batch": 8}), {"plan.micro_batch": 1}),
@@ -111,8 +111,12 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
     "quantized_base_replicated_under_zero2": (
         llama(2, model="llama-3-70b", **QLORA, seq_len=1024, plan=ZERO2), {"plan.zero": 3},
     ),
-    "fsdp1_mixed_frozen_flat_params": (llama(**LORA, plan={"data_parallel": "fsdp1"}), {"plan.data_parallel": "fsdp2"}),
-    "fsdp_qlora_storage_dtype": (llama(**QLORA, plan={"data_parallel": "fsdp2"}), {"plan.data_parallel": "ddp"}),
+    "fsdp1_mixed_frozen_flat_params": (
+        llama(model="llama-3-70b", **LORA, plan={"data_parallel": "fsdp1"}), {"plan.data_parallel": "fsdp2"},
+    ),
+    "fsdp_qlora_storage_dtype": (
+        llama(model="llama-3-70b", **QLORA, plan={"data_parallel": "fsdp2"}), {"plan.data_parallel": "ddp"},
+    ),
     "embedding_or_head_trainable": (
         llama(**LORA, peft={"modules_to_save": ["embed_tokens", "lm_head"]}), {"recipe.peft.modules_to_save": []},
     ),
@@ -208,7 +212,7 @@ def test_whole_gradients_are_counted_as_they_accumulate() -> None:
 def test_one_copy_of_the_logits_is_told_as_the_cases_compute_it() -> None:
     """oom-gemma3-27b-17k-h200-4bit: 17,500 x 262,208 x 4 B = 17.1 GiB."""
     found = values("logits_dominate", llama(
-        1, "h200-sxm", {"name": "gemma-3-27b", "num_hidden_layers": 2}, loss="full-logits", seq_len=17500,
+        1, "a100-sxm-80", {"name": "gemma-3-27b", "num_hidden_layers": 2}, loss="full-logits", seq_len=17500,
         attention="flash", checkpointing="full", precision="bf16-pure",
     ))  # fmt: skip
     assert found["copy"] == "17.1"
@@ -260,6 +264,17 @@ def test_deepspeed_makes_its_states_before_the_first_step() -> None:
     raw = llama(2, task="full-ft", checkpointing="full", seq_len=8192, plan={**ZERO3, "micro_batch": 2})
     assert planner.evaluate(cases.case(raw)).verdict != "fits"
     assert "optimizer_states_created_at_first_step" not in raised(raw)
+
+
+@pytest.mark.parametrize("code", ["logits_dominate", "variable_length_peak"])
+def test_what_makes_the_peak_is_no_matter_with_half_of_the_card_left(code: str) -> None:
+    raw = merged(TABLE[code][0], {"cluster.gpu": "b300"})
+    assert code not in raised(raw)
+
+
+def test_sharding_over_one_rank_is_no_matter_beside_tensor_parallelism() -> None:
+    raw = llama(8, framework="megatron-lm", plan={"data_parallel": "zero", "zero": 1, "tp": 8, "dp_shard": 1})
+    assert "sharding_degree_one" not in raised(raw)
 
 
 def test_a_run_that_cannot_fit_is_not_told_about_its_lengths() -> None:

@@ -11,7 +11,7 @@ from planner.formulas import temporaries as T
 from planner.quantity import Like, pick, total
 from planner.spec.recipe import STATES, WIDTH
 from planner.step.states import adapter_width, trained_params
-from planner.step.warn.facts import LOW_HEADROOM, Facts, above
+from planner.step.warn.facts import LOW_HEADROOM, Facts
 from planner.step.warn.order import Warning, size, warning
 
 #: share of the card from which a base that every GPU holds whole is worth sharding
@@ -23,10 +23,11 @@ NO_SYNC = ("hf-transformers", "pytorch")
 
 
 def _sharding(facts: Facts) -> Iterator[Warning]:
-    """Sharded over one rank; with offload that is meant."""
+    """Sharded over one rank; with offload that is meant, and beside tp or pp it is only left over."""
     plan, offload = facts.case.plan, facts.case.plan.offload
     moved = offload.params != "none" or offload.optimizer in ("cpu", "nvme")
-    if plan.zero and plan.dp_shard == plan.cp == 1 and not moved:
+    alone = plan.dp_shard == plan.cp == plan.tp == plan.pp == 1
+    if plan.zero and alone and not moved:
         held = facts.memory.states
         states = total("states", [held.weights, held.gradients, held.master, held.optimizer])
         yield warning("sharding_degree_one", kind=plan.data_parallel, states=size(states))
@@ -50,12 +51,13 @@ def _base(facts: Facts) -> Iterator[Warning]:
 def _mixed(facts: Facts) -> Iterator[Warning]:
     """Frozen and trained weights under FSDP."""
     peft, weights = facts.case.recipe.peft, facts.memory.states.weights
-    if facts.case.plan.data_parallel == "fsdp1":
+    if facts.case.plan.data_parallel == "fsdp1" and facts.matters(weights):
         yield warning("fsdp1_mixed_frozen_flat_params", gradients=size(weights))
     if peft is not None and peft.base_dtype.startswith("nf4"):
         linear = [P.layers_params(called="linear_params", layers=g.layers, params=g.linear) for g in facts.work.groups]
         whole = T.gathered(called="base", params=total("linear", linear), param_width=facts.work.base_width)
-        yield warning("fsdp_qlora_storage_dtype", whole=size(whole), compute=facts.case.recipe.precision.compute)
+        if facts.matters(O.apart(a=whole, b=weights)):
+            yield warning("fsdp_qlora_storage_dtype", whole=size(whole), compute=facts.case.recipe.precision.compute)
 
 
 def _saved_modules(facts: Facts) -> Iterator[Warning]:
@@ -108,7 +110,7 @@ def _no_sync(facts: Facts) -> Iterator[Warning]:
         called="gradients", params=trained_params(facts.work), param_width=facts.work.reduce_width, ways=1
     )
     extra = O.apart(a=whole, b=sharded)
-    if facts.of_card(extra) > LOW_HEADROOM or above(extra, facts.memory.headroom):
+    if facts.matters(extra):
         yield warning(
             "fsdp_no_sync_unsharded_grads", whole=size(whole), sharded=size(sharded), extra=size(extra),
             headroom=size(facts.memory.headroom), accumulation=case.plan.accumulation,

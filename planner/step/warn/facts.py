@@ -14,8 +14,10 @@ from planner.step import breakdown as B
 from planner.step.memory import Host, Memory
 from planner.step.setting import Setting, setting
 
-#: less of the card than this is too little to be left
+#: less of the card than this is too little to be left; a size above it is worth a word
 LOW_HEADROOM = 0.05
+#: with more of the card than this left, what makes the peak threatens nothing
+ROOMY = 0.4
 #: kinds of the breakdown that grow with the tokens of a micro-batch
 TOKENS = ("activations", "layer_at_work", "logits_and_loss")
 #: tasks that begin from published weights, with samples of uneven length
@@ -84,6 +86,15 @@ class Facts:
     def tight(self) -> bool:
         """Whether the run does not fit for sure, or leaves next to nothing."""
         return not self.fits or self.left < LOW_HEADROOM
+
+    @property
+    def roomy(self) -> bool:
+        """Whether so much is left that what makes the peak does not matter."""
+        return self.fits and self.left > ROOMY
+
+    def matters(self, part: Like) -> bool:
+        """Whether a size that the answer does not count is worth a word: on this card, or in what is left of it."""
+        return self.of_card(part) > LOW_HEADROOM or above(part, self.memory.headroom)
 
     @cached_property
     def free(self) -> Quantity:

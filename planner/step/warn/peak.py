@@ -27,6 +27,8 @@ MOST = 0.5
 SCORES = 0.1
 #: share of the card from which one gathered layer is
 GATHERED = 0.1
+#: times its size from which a gathered layer counts as padded
+PADDED = 1.05
 #: evaluation batches that must fit before a run that keeps all their logits is safe to start
 BATCHES = 20
 #: what of a layer of experts grows with the tokens that are sent to this rank
@@ -42,7 +44,7 @@ def _logits(facts: Facts, width: Like) -> Quantity:
 
 def _loss(facts: Facts) -> Iterator[Warning]:
     part = facts.parts.get("logits_and_loss")
-    if facts.case.recipe.loss not in WHOLE_LOGITS:
+    if facts.case.recipe.loss not in WHOLE_LOGITS or facts.roomy:
         return
     if part is not None and facts.most == "logits_and_loss" and facts.of_peak(part) >= DOMINATES:
         yield warning(
@@ -89,7 +91,7 @@ def _while_kept(facts: Facts, group: Group, each: Quantity) -> Quantity:
 
 def _lengths(facts: Facts) -> Iterator[Warning]:
     """Fine-tuning data are of uneven length; the plan is for the longest."""
-    uneven = facts.case.recipe.task in FINE_TUNING and facts.memory.verdict != "oom"
+    uneven = facts.case.recipe.task in FINE_TUNING and facts.memory.verdict != "oom" and not facts.roomy
     if uneven and facts.of_peak(facts.of_tokens) >= DOMINATES:
         yield warning(
             "variable_length_peak", seq_len=facts.case.recipe.seq_len, tokens=size(facts.of_tokens),
@@ -129,7 +131,7 @@ def _imbalance(facts: Facts) -> Iterator[Warning]:
             each = A.microbatch_bytes(called="routed", tokens=facts.work.tokens, per_token=routed)
             extra += [each, _while_kept(facts, group, each)]
     found = total("routed", extra)
-    if facts.of_card(found) >= LOW_HEADROOM or above(found, facts.memory.headroom):
+    if facts.matters(found):
         yield warning("moe_imbalance", extra=size(found), headroom=size(facts.memory.headroom), ep=facts.case.plan.ep)
 
 
@@ -137,11 +139,12 @@ def _gathered_experts(facts: Facts) -> Iterator[Warning]:
     """Experts stacked in one tensor are cut into whole experts: with fewer than ranks the gathered one is padded."""
     ep = facts.case.plan.ep
     group = next(g for g in facts.work.groups if g.spec.mlp.kind == "moe")
-    whole = T.gathered(called="experts", params=group.experts, param_width=facts.work.whole_width)
+    width = facts.work.whole_width if facts.work.trained else facts.work.base_width
+    whole = T.gathered(called="experts", params=group.experts, param_width=width)
     stacked = facts.runs("hf-transformers", "pytorch") and ep == 1
     experts, ranks = group.spec.mlp.experts, facts.ways
     padded = O.padded_gather(size=whole, experts=experts, ranks=ranks) if stacked else whole
-    if above(padded, whole) or facts.of_card(padded) > GATHERED:
+    if share(padded, whole) > PADDED or facts.of_card(padded) > GATHERED:
         yield warning("moe_layer_gather_peak", padded=size(padded), whole=size(whole), experts=experts, ranks=ranks)
 
 

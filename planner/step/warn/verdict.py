@@ -16,7 +16,7 @@ from planner.step.warn.order import Warning, size, warning
 #: share of the card by which torch's own figure may stay below what the card needs before it is worth saying
 GAP = 0.1
 #: share of the card left from which no release of a stack is known to make the difference
-ROOMY = 0.25
+RELEASES = 0.25
 
 
 def _band(facts: Facts) -> Iterator[Warning]:
@@ -51,7 +51,7 @@ def _version(facts: Facts) -> Iterator[Warning]:
     """An older release of the same stack would not fit; only where none is named and the card is not roomy."""
     case, found = facts.case, facts.memory
     named = "@" in str((case.stated.get("recipe") or {}).get("framework"))
-    if named or found.verdict == "oom" or facts.left > ROOMY or stacks().get(case.stack.id) != case.stack:
+    if named or found.verdict == "oom" or facts.left > RELEASES or stacks().get(case.stack.id) != case.stack:
         return
     others = [stack for stack in stacks().values() if stack.versions_of == case.stack.id]
     made = [(stack.id, memory(_at(case, stack), found.stage)) for stack in others]
