@@ -46,6 +46,11 @@ class Frontier:
     opposite: float
     edge: float
 
+    @property
+    def right(self) -> float:
+        """The share answered as it came."""
+        return 1 - self.opposite - self.edge if self.n else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

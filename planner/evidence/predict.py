@@ -15,11 +15,13 @@ from planner.errors import PlannerError
 from planner.evidence.expressing import Expressed, express
 from planner.evidence.records import Line
 from planner.i18n import Said, phrase, said
+from planner.layers.model import parameters
 from planner.quantity import value_of
 from planner.spec.case import Case
 from planner.step import breakdown as B
-from planner.step.evaluate import figure
+from planner.step.evaluate import Estimate, figure
 from planner.step.memory import Memory, all_stages, host, memory, stages
+from planner.step.warn import warnings
 from planner.units import gib
 
 #: what a record calls a figure -> ours; an unknown metric is the whole device, and reserved stands beside it
@@ -60,6 +62,13 @@ def predict(record: Mapping[str, Any]) -> Prediction:
         value, low, high = (share * float(part) for part in figure(here, metric))
         return Prediction(metric, scope, value, low, high, here, worst, found)
     return _of_stages(found, metric, scope, many)
+
+
+def estimate(found: Prediction) -> Estimate:
+    """The whole estimate of a record's case, with the memory of the stage that its figure is read from."""
+    case = found.expressed.case
+    machine = host(case, found.worst)
+    return Estimate(case, found.memory, machine, parameters(case.model), warnings(case, found.worst, machine))
 
 
 def _of_stages(found: Expressed, metric: str, scope: str, many: int) -> Prediction:

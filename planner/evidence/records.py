@@ -39,6 +39,12 @@ def lines(stream: BinaryIO) -> Iterator[Line]:
             yield _line(number, text.removeprefix(b"\xef\xbb\xbf") if number == 1 else text)
 
 
+def at(stream: BinaryIO, number: int) -> Line | None:
+    """The line of that number, if there is one with something in it."""
+    found = next((line for line in lines(stream) if line.number >= number), None)
+    return found if found and found.number == number else None
+
+
 def _to_its_end(stream: BinaryIO) -> None:
     """Read the rest of a line that is too long, piece by piece."""
     while (piece := stream.readline(MOST_BYTES)) and not piece.endswith(b"\n"):

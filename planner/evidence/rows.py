@@ -12,12 +12,14 @@ from planner.errors import PlannerError
 from planner.evidence.predict import predict
 from planner.evidence.records import Line, lines
 from planner.i18n import Said
-from planner.units import UNITS
+from planner.units import GIB, UNITS
 
 #: metrics that are a measured size, as against "it ran" or a value of unknown kind
 POINTS = ("max_allocated", "max_reserved", "max_active")
 FRONTIER = ("fits", "oom")
 GRADES = ("A", "B")
+#: what a record without a grade is: whoever measured it knows its settings
+UNGRADED = "A"
 #: tags of records that are no measurement of a training run that the planner models
 NOT_SCORED = frozenset({
     "component", "pathology", "below-floor", "inconsistent", "first-step", "init-only", "hybrid-ssm", "vlm",
@@ -101,6 +103,16 @@ def row(record: Mapping[str, Any]) -> Row:
     )  # fmt: skip
 
 
+def answered(record: Mapping[str, Any], answer: Mapping[str, Any]) -> Row:
+    """A record beside its answer of `predict`, which has sizes in GiB: the same row without predicting anew."""
+    about = _about(record)
+    if answer["status"] != "ok":
+        return Row(**about, problem=answer["reason"])
+    sizes = (answer[name] * GIB for name in ("mem_gib", "mem_low_gib", "mem_high_gib"))
+    predicted, low, high = sizes
+    return Row(**about, predicted=predicted, low=low, high=high, verdict=answer["verdict"])
+
+
 def _table(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = record.get(name)
     return found if isinstance(found, Mapping) else {}
@@ -114,7 +126,8 @@ def _about(record: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "id": str(record.get("id")), "repository": str(source.get("repo_or_url")), "model": str(record.get("model")),
         "task": task, "framework": str(record.get("framework")), "kind": f"{'moe' if moe else 'dense'} {task}",
-        "gpu": str(record.get("gpu")), "metric": str(measured.get("mem_metric")), "grade": str(record.get("grade")),
+        "gpu": str(record.get("gpu")), "metric": str(measured.get("mem_metric")),
+        "grade": str(record.get("grade") or UNGRADED),
         "tags": frozenset(str(tag) for tag in tags) if isinstance(tags, list) else frozenset(),
         "measured": _bytes(measured),
     }  # fmt: skip
