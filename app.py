@@ -22,6 +22,8 @@ def main() -> None:
                     help=t("page_rules.page_help")),
             st.Page("views/formulas.py", title=t("page_formulas.page"), url_path="formulas",
                     help=t("page_formulas.page_help")),
+            st.Page("views/evidence.py", title=t("page_evidence.page"), url_path="evidence",
+                    help=t("page_evidence.page_help")),
         ],
         position="top",
     )  # fmt: skip
