@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 pytestmark = pytest.mark.browser
-PAGES = ("", "largest", "rules", "formulas")
+PAGES = ("", "largest", "rules", "formulas", "evidence")
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 
 
