@@ -209,6 +209,7 @@ ABOUT_ZH = {
     "local_tokens": "单卡上一个微批次的 token 数。",
     "microbatch_bytes": "一个微批次的字节数。",
     "waiting_kept": "除正在计算的微批次外，流水线中等待的微批次所保存的张量。",
+    "held_gradients": "FSDP1 包裹冻结权重、且用可重入方式重算时，各层输入的梯度一直留到反向结束（与输入本身一起）。",
     "in_flight_1f1b": "1F1B 调度下，一个阶段同时保留激活的微批次数（阶段从 0 起编号）。",
     "in_flight_interleaved": "交错 1F1B 的在途微批次数：2(p - i - 1) + (v - 1)p + 1 块，每块为一个阶段各层的 1/v。",
     "routed_share": "单个进程上路由 token 的通道数：不分摊每个专家的进程改为分摊 token。",

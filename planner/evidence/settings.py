@@ -63,6 +63,14 @@ def recipe(read: Reader) -> dict[str, Any]:
 
 
 def _framework(read: Reader) -> str | None:
+    """The framework at the record's version; an open version is noted where it matters."""
+    name = framework(read)
+    if name and "@" not in name and versioned(name):
+        read.note("version", name, "newest")
+    return name
+
+
+def framework(read: Reader) -> str | None:
     """The framework, or the plugin that changes its kernels, at the version or date that the record states."""
     name: str | None = read.word(read.record, "framework")
     plugin = read.word(read.table("framework_args"), "plugin", "framework_args.")
@@ -72,11 +80,7 @@ def _framework(read: Reader) -> str | None:
     stated = version(text.removeprefix(name).strip()) or _dated(read.word(read.record, "torch"))
     if plugin and known(plugin):
         name = plugin
-    if stated:
-        return f"{name.partition('@')[0]}@{stated}"
-    if "@" not in name and versioned(name):
-        read.note("version", name, "newest")
-    return name
+    return f"{name.partition('@')[0]}@{stated}" if stated else name
 
 
 def _dated(torch: str | None) -> Version | None:

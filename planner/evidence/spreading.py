@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.evidence.reading import MOST_RANKS, Reader
+from planner.evidence.settings import framework
+from planner.spec.plan import FSDP
+from planner.spec.stack import known
 
 CP_COMM = {"ulysses": "a2a", "ring": "p2p", "a2a": "a2a", "p2p": "p2p", "all_gather": "all_gather", "a2a+p2p": "p2p"}
 MEGATRON = ("megatron-lm", "megatron-bridge", "megatron-swift", "nemo", "mlperf-nemo", "megatron-deepspeed")
@@ -90,8 +93,15 @@ def _kind(read: Reader, parallel: Mapping[str, Any], stage: int, fsdp: int | Non
         return "megatron-fsdp"
     if fsdp is None:
         return "zero"
-    read.note("parallel.fsdp_impl", "fsdp2", "fsdp-open")
-    return "fsdp2"
+    usual = _usual_fsdp(read)
+    read.note("parallel.fsdp_impl", usual, "fsdp-open")
+    return usual
+
+
+def _usual_fsdp(read: Reader) -> str:
+    """The FSDP that the framework takes by itself."""
+    stack = known(framework(read) or "")
+    return stack.data_parallel if stack and stack.data_parallel in FSDP else "fsdp2"
 
 
 def _pipeline(read: Reader, parallel: Mapping[str, Any], pp: int, layers: int | None) -> dict[str, Any]:

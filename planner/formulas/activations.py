@@ -202,6 +202,12 @@ def without_first_norm(size, unsaved, layers, done, recomputed):
     return where(recomputed, size, where(done < layers - 1, size - unsaved, size))
 
 
+@formula("B", source="fsdp1-reentrant")
+def held_gradients(size, layers):
+    """Gradients of the layers' inputs that FSDP1's hooks on frozen weights hold to the end of a reentrant backward."""
+    return size * maximum(layers - 1, 0)
+
+
 @formula("B", source="torch-save-on-cpu")
 def kept_on_gpu(size, layers, offloaded):
     """What layers keep on the GPU: all of it, or where it goes to host memory that of the two layers on their way."""

@@ -44,6 +44,7 @@ class Stack:
                         "fused-ce.te" is the path under that implementation (`loss_impl`)
     keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
     packed_base         how a 4-bit base is stored
+    reentrant           layers are recomputed by torch's reentrant checkpointing
     allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
     based_on            the stack whose fields this file changes
     versions_of, since, until   the stack this was, from and before a date, a release or both
@@ -90,6 +91,7 @@ class Stack:
     checkpointing: str = "none"
     loss_impl: str = ""
     packed_base: str = "nf4-dq"
+    reentrant: bool = False
     based_on: str = ""
     versions_of: str = ""
     since: tuple[str, ...] = ()

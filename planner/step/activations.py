@@ -170,12 +170,26 @@ class Instant:
 
 def instants(setting: Setting, group: Group) -> list[Instant]:
     """One instant for each operation whose backward can be the heaviest of the layer."""
-    stream = stream_per_token(setting)
+    stream, held = stream_per_token(setting), held_gradients(setting)
     return [
-        _instant(setting, group, stream, group.ops[:i], op, after)
+        _instant(setting, group, stream, group.ops[:i], op, after, held)
         for i, (op, *after) in enumerate(_from_each(group.ops))
         if op.working
     ]
+
+
+def held_gradients(setting: Setting) -> list[Quantity]:
+    """FSDP1 over frozen weights, reentrant checkpoints: each recomputed layer's input and its gradient stay to the end.
+
+    The inputs count as kept anyway where the last layer is at work, so it is there that the gradients are added; they
+    all exist when the first layer is, and the sum is the same.
+    """
+    recipe, plan = setting.case.recipe, setting.case.plan
+    hooked = not setting.trained and setting.stack.reentrant and plan.data_parallel == "fsdp1"
+    if not hooked or recipe.checkpointing != "full":
+        return []
+    each = A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting))
+    return [A.held_gradients(called="held_gradients", size=each, layers=g.layers) for g in setting.groups]
 
 
 def _from_each(ops: tuple[Op, ...]) -> list[tuple[Op, ...]]:
@@ -184,8 +198,9 @@ def _from_each(ops: tuple[Op, ...]) -> list[tuple[Op, ...]]:
 
 
 def _instant(
-    setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: list[Op]
-) -> Instant:
+    setting: Setting, group: Group, stream: Quantity, before: tuple[Op, ...], op: Op, after: list[Op],
+    held: list[Quantity],
+) -> Instant:  # fmt: skip
     plan = setting.case.plan
     split = {"tp": plan.tp, "ep": plan.ep, "etp": plan.etp}
     alive = [kept for earlier in before for kept in earlier.saved]
@@ -198,9 +213,10 @@ def _instant(
         copied = M.count(f"{op.name}.copied", earlier, **split)
     else:
         gradients, copied = group.trained, group.trained
+    working = A.microbatch_bytes(called=f"{op.name}.working", tokens=setting.tokens, per_token=per_token)
     return Instant(
         op.name,
-        A.microbatch_bytes(called=f"{op.name}.working", tokens=setting.tokens, per_token=per_token),
+        total("alive_at_once", [working, *held]) if held else working,
         gradients,
         copied,
     )

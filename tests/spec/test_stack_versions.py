@@ -48,7 +48,8 @@ def test_a_range_holds_its_first_day_and_not_its_last() -> None:
         ("torchtitan@2025-03-19", "torchtitan-2025q1"), ("torchtitan@0.1.0", "torchtitan-2025q1"),
         ("torchtitan@0.2.0", "torchtitan"), ("torchtitan@2026-08-05", "torchtitan"), ("torchtitan@main", "torchtitan"),
         ("hf@4.45.2", "hf-transformers-4.45"), ("hf@4.46.3", "hf-transformers-4.48"),
-        ("hf@4.49.0", "hf-transformers-4.53"), ("hf@5.1", "hf-transformers"), ("hf@2024-01", "hf-transformers-4.45"),
+        ("hf@4.49.0", "hf-transformers-4.53"), ("hf@4.57.1", "hf-transformers-4.57"), ("hf@5.1", "hf-transformers"),
+        ("hf@2024-01", "hf-transformers-4.45"),
         ("trl@0.20", "trl-0.21"), ("trl@1.0.0", "trl-1.6"), ("trl", "trl"), ("megatron@2023-01", "megatron-lm"),
     ],
 )  # fmt: skip
@@ -120,6 +121,7 @@ def test_bytes_a_logit_of_each_loss_path(
         ("torchtitan@2025-05", "root_group", "shared"), ("torchtitan", "root_group", "separate"),
         ("torchtitan", "allocator", "expandable"), ("torchtitan@2024-12", "allocator", "native"),
         ("hf@4.53", "optimizer_impl", "foreach"), ("hf", "optimizer_impl", "fused"), ("peft", "keeps_outputs", True),
+        ("hf@4.57", "reentrant", True), ("hf@5.0", "reentrant", False), ("fms-acceleration", "data_parallel", "fsdp1"),
         ("llm-foundry", "keeps_outputs", True), ("llm-foundry", "optimizer_impl", "for-loop"),
         ("axolotl", "allocator", "expandable"), ("trl@0.20", "checkpointing", "none"),
         ("trl@1.0", "checkpointing", "full"), ("ms-swift", "checkpointing", "full"),
@@ -174,3 +176,14 @@ def test_an_unknown_field_of_a_file_is_named(tmp_path: Path, monkeypatch: pytest
 def test_a_wrong_name_with_a_version_is_told() -> None:
     with pytest.raises(UnknownPreset, match="torchtitan"):
         S.stack("torchtitn@2024-12")
+
+
+def test_an_open_fsdp_is_the_frameworks_own() -> None:
+    parallel = {"fsdp_impl": None}
+    kinds = {
+        name: predict(changed(DENSE, framework=name, parallel=parallel)).expressed.case.plan.data_parallel
+        for name in ("fsdp_qlora", "torchtitan", "fms-acceleration", "nobody-knows")
+    }
+    assert kinds == {
+        "fsdp_qlora": "fsdp1", "torchtitan": "fsdp2", "fms-acceleration": "fsdp1", "nobody-knows": "fsdp2",
+    }  # fmt: skip
