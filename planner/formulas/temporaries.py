@@ -88,6 +88,12 @@ def logits_bytes(tokens, vocab, logit_width, tp):
     return tokens * vocab * logit_width / tp
 
 
+@formula("B/element", source="saved-tensor-traces")
+def forward_loss_width(act_width, upcast_width):
+    """Bytes a logit at the end of the forward: logits, their upcast where they are narrower, and the log softmax."""
+    return act_width + upcast_width + where(act_width < upcast_width, upcast_width, 0 * upcast_width)
+
+
 @formula("B/element", source="tp-traces")
 def split_loss_width(logit_width, extra, tp):
     """Bytes a logit where torch splits the vocabulary over ranks: its loss keeps one fp32 tensor more."""
@@ -98,6 +104,18 @@ def split_loss_width(logit_width, extra, tp):
 def chunk_logits(tokens, vocab, logit_width, chunks, tp):
     """The loss of one chunk of tokens at a time."""
     return ceil(tokens / chunks) * vocab * logit_width / tp
+
+
+@formula("B", source="torchtitan-chunked-loss")
+def chunks_left(tokens, vocab, chunks, logit_width, grad_width, tp):
+    """Log softmax of the chunks after the second of the backward, and the second's own gradient."""
+    return tokens * vocab * (logit_width * maximum(chunks - 2, 0) + grad_width) / chunks / tp
+
+
+@formula("B", source="torch-autograd")
+def summed_gradient(size, chunks, alive):
+    """A gradient made in pieces: `alive` at once, which are the sum so far, the next piece and their sum."""
+    return size * minimum(chunks, alive)
 
 
 @formula("token", source="liger-flce")
@@ -125,9 +143,9 @@ def embedding_sort(tokens, width):
 
 
 @formula("B", source="saved-tensor-traces")
-def tied_gradients(params, param_width, tied):
-    """Tied weights: the head's gradient, the embedding's and their sum exist at once."""
-    return where(tied, 2, 0) * params * param_width
+def tied_gradients(params, param_width, tied, carried):
+    """Tied: the head's gradient, the embedding's and their sum at once; beside a carried gradient the new one too."""
+    return (where(tied, 2, 0) + where(carried, 1, 0)) * params * param_width
 
 
 @formula("B", source="fsdp2-traces")

@@ -41,7 +41,8 @@ def op(norm: Norm, name: str, width: Like, store: Storage, readers: tuple[str, .
 def _own(norm: Norm, name: str, local: Like, store: Storage) -> tuple[Quantity, ...]:
     """What the norm itself keeps: its input, its statistics, and composed code also the normalised input."""
     composed = norm.kind == "layer-plain" or (norm.kind == "rms" and store.norm_kernels == "composed")
-    source = A.kept(called=f"{name}.input", channels=local, width=FP32 if composed else store.stream)
+    wide = composed or (norm.kind == "layer" and store.wide_norms)
+    source = A.kept(called=f"{name}.input", channels=local, width=FP32 if wide else store.stream)
     stats = A.kept(called=f"{name}.statistics", channels=1 if norm.kind == "rms" else 2, width=FP32)
     if norm.kind != "rms" or not composed or not store.trained:
         return source, stats

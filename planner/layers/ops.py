@@ -64,6 +64,7 @@ class Storage:
     trained         False where the base is frozen (adapters)
     dropout         whether residual dropout masks are kept; the same for attention probabilities
     etp, ring       ranks that share each expert; context-parallel ranks that hand keys and values round, else 1
+    wide_norms      LayerNorm runs in fp32 on a 16-bit stream (autocast)
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     """
 
@@ -84,6 +85,7 @@ class Storage:
     adapter_act: Any = 4
     etp: Any = 1
     ring: Any = 1
+    wide_norms: bool = False
 
 
 def rank_channels(names: Iterable[str], store: Storage) -> tuple[Quantity, ...]:

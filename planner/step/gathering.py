@@ -24,6 +24,7 @@ class Gathering:
     root          the group of embedding, head and final norm, gathered through the step
     first         what the first layer's gathering finds: buffers of two all-gathers and what was copied out of them
     last          the same of the last layer; `buffer` is that of its all-gather, which stays until the root is done
+    own_head      buffers of the gathering of a head that is a group of its own
     at_forward    the last layer at the end of the forward, where it is not resharded
     at_loss       the last layer in the backward of the loss: not resharded, or prefetched
     kept_gathered the other layers, where FSDP does not reshard after the forward
@@ -36,6 +37,7 @@ class Gathering:
     first: tuple[Quantity, ...]
     last: tuple[Quantity, ...]
     buffer: tuple[Quantity, ...]
+    own_head: tuple[Quantity, ...]
     at_forward: Quantity
     at_loss: Quantity
     kept_gathered: Quantity
@@ -56,7 +58,7 @@ def gathering(setting: Setting) -> Gathering:
     if setting.case.plan.data_parallel == "zero" and setting.stack.live_elements:
         live = _zero3(setting)
     none = _nothing("gathered_root")
-    return Gathering(none, (), (), (), none, live, none, live, lambda group, done: [], lambda held, x, tables: [])
+    return Gathering(none, (), (), (), (), none, live, none, live, lambda group, done: [], lambda held, x, tables: [])
 
 
 def _zero3(setting: Setting) -> Quantity:
@@ -100,6 +102,11 @@ def _if_any(group: Group, size: Quantity) -> Quantity:
     return T.where_layers(called=size.name, size=size, layers=group.layers)
 
 
+def loss_inside(setting: Setting) -> bool:
+    """Whether the loss is computed inside the root module; a loss by chunks never is."""
+    return setting.stack.loss_inside_root and setting.case.recipe.loss != "chunked-ce"
+
+
 def apart(setting: Setting) -> bool:
     """Whether embedding and head are FSDP groups of their own; tied ones are one weight of the root group."""
     return setting.sharded and setting.stack.root_group == "separate" and not setting.case.model.tied
@@ -128,10 +135,11 @@ def _fsdp(setting: Setting) -> Gathering:
     return Gathering(
         root=root,
         first=(table if ends else root, table if ends else root, layer, layer),
-        last=(root, layer, layer, layer),
-        buffer=() if ends else (layer,),
+        last=(layer, layer, layer) if ends else (root, layer, layer, layer),
+        buffer=(root,) if ends else (layer,),
+        own_head=(root, layer) if ends else (),
         at_forward=stays,
-        at_loss=layer if setting.stack.loss_inside_root else stays,
+        at_loss=layer if loss_inside(setting) else stays,
         kept_gathered=total("gathered_unsharded", kept),
         layer=layer,
         at=_at(setting, table if ends else None),
@@ -192,10 +200,7 @@ def _root_moments(
         called="embedding_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
         tied=setting.case.model.tied,
     )  # fmt: skip
-    split = [S.partial_embedding(
-        called="embedding_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
-        tp=setting.case.plan.tp,
-    )] if setting.stack.tensor_parallel == "torch" and setting.trained else []  # fmt: skip
+    split = _split_embedding(setting)
     head = head_gradient(setting)
     last = _whole(setting, "root_gradients", own[-1] if not setting.case.model.tied else setting.embedding)
     output = T.reduce_output(called="reduce_output", size=reduced, ranks=setting.ways_gradients)
@@ -219,6 +224,18 @@ def _root_moments(
         ]
 
     return moments
+
+
+def _split_embedding(setting: Setting) -> list[Quantity]:
+    """torch's tensor parallelism: the embedding's gradient is whole on each rank, and then reduced to its rows."""
+    if setting.stack.tensor_parallel != "torch" or not setting.trained:
+        return []
+    width, tp = setting.whole_gradient_width, setting.case.plan.tp
+    rows = S.state_bytes(called="embedding_gradients", params=setting.embedding, param_width=width, ways=1)
+    return [
+        S.partial_embedding(called="embedding_gradients", params=setting.embedding, param_width=width, tp=tp),
+        T.if_carried(called="embedding_gradients", size=rows, carried=np.greater(tp, 1)),
+    ]
 
 
 def _whole(setting: Setting, called: str, params: Quantity) -> Quantity:

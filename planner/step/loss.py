@@ -34,6 +34,15 @@ def backward(setting: Setting) -> Quantity:
     return _here(setting, _bytes(setting, 1))
 
 
+def chunks_left(setting: Setting) -> Quantity:
+    """Where the head runs by chunks too: the chunks still to come, and the gradient of the one at work."""
+    size = T.chunks_left(
+        called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, chunks=setting.case.recipe.loss_chunks,
+        logit_width=CHUNKED_WHOLE[1], grad_width=setting.store.act, tp=setting.case.plan.tp,
+    )  # fmt: skip
+    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
+
+
 def logits_gradient(setting: Setting) -> Quantity:
     """The gradient of the logits in the compute dtype, which the head's backward starts from."""
     size = T.logits_bytes(
@@ -60,12 +69,15 @@ def per_logit(setting: Setting) -> tuple[float, float]:
 def _bytes(setting: Setting, which: int) -> Quantity:
     recipe, tp = setting.case.recipe, setting.case.plan.tp
     width: Like = per_logit(setting)[which]
+    if which == 0 and recipe.loss == "full-logits" and width == FULL[0]:
+        width = T.forward_loss_width(called="logit_width", act_width=setting.store.act, upcast_width=4)
     if recipe.loss == "full-logits" and setting.stack.tensor_parallel == "torch":
         width = T.split_loss_width(called="logit_width", logit_width=width, extra=SPLIT, tp=tp)
     whole = T.logits_bytes(called="logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=width, tp=tp)
     match recipe.loss:
         case "chunked-ce":
-            return total("loss_tensors", [whole, _chunk(setting, CHUNK[which])])
+            capped = [_capped(setting)] if setting.case.model.logit_softcap else []
+            return total("loss_tensors", [whole, _chunk(setting, CHUNK[which]), *capped])
         case "chunked-linear-ce":
             return total("loss_tensors", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case "fused-linear-ce":

@@ -20,7 +20,7 @@ from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
-from planner.step.gathering import Gathering, apart, gathering, head_gradient, head_reduction
+from planner.step.gathering import Gathering, apart, gathering, head_gradient, head_reduction, loss_inside
 from planner.step.setting import Group, Setting, gradients_leave
 from planner.step.states import (
     GRADIENTS_WAYS,
@@ -114,10 +114,11 @@ def _forward(step: Step) -> Quantity:
     end = [*around, loss.forward(step.setting), *loss.last_hidden(step.setting, step.layers[-1])]
     if not gather.first:
         return total("forward", end)
-    inside = step.setting.stack.loss_inside_root
+    inside = loss_inside(step.setting)
     return largest("forward", [
         total("forward_end", [*end, *(gather.buffer if inside else ())]),
         total("forward_head", [*around, loss.logits_gradient(step.setting), *gather.buffer]),
+        total("head_gathering", [*around, *gather.own_head]),
         total("first_gathering", [*always, *step.tables, *gather.first, step.layers[0].input]),
         total("last_gathering", [*always, *step.tables, *step.mask, *_before_last(step), *gather.last]),
     ])  # fmt: skip
@@ -149,9 +150,10 @@ def _loss(step: Step) -> Quantity:
     found = [total("loss_backward", [*around, loss.backward(setting)])]
     if step.head_made:
         made = [*step.head_made, step.layers[-1].input]
-        ahead = [step.gather.layer] if step.gather.first and not setting.stack.loss_inside_root else []
+        ahead = [step.gather.layer] if step.gather.first and not loss_inside(setting) else []
         ready = [one for one in around if one is not step.gather.at_loss] if ahead else around
-        found.append(total("head_backward", [*ready, *ahead, loss.logits_gradient(setting), *made]))
+        grads = loss.chunks_left(setting) if by_chunks(setting) else loss.logits_gradient(setting)
+        found.append(total("head_backward", [*ready, *ahead, grads, *made]))
         if apart(setting):
             found.append(total("head_reduction", [*around, *made, head_reduction(setting)]))
     return largest("loss", found)
@@ -166,8 +168,20 @@ def _backward(step: Step) -> Quantity:
         position = largest("position", [_position(step, group, layer, n) for n in PLACES])
         instant = largest("instant", _instants(step.setting, group))
         here = total("layer_backward", [position, instant, step.gather.layer])
+        if step.gather.first:
+            here = largest("layer_backward", [here, _reduction(step, group, layer)])
         places.append(total("layer_backward", [*others, T.where_layers(called="here", size=here, layers=group.layers)]))
     return total("backward", [*fixed, largest("heaviest_layer", places)])
+
+
+def _reduction(step: Step, group: Group, layer: LayerTensors) -> Quantity:
+    """FSDP: the first layer that is reduced, its whole gradients and what they are copied into, its weights gone."""
+    setting = step.setting
+    whole = S.state_bytes(
+        called="new_gradients", params=group.trained, param_width=setting.whole_gradient_width, ways=1
+    )
+    reduced = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
+    return total("layer_reduction", [_position(step, group, layer, "last"), whole, reduced, layer.input])
 
 
 #: places in the backward, by how many layers are done: none, one, all but two, all but one
@@ -263,13 +277,23 @@ def _head_gradient(setting: Setting) -> Quantity:
 
 def _head_made(setting: Setting) -> tuple[Quantity, ...]:
     """The head's gradient as its matrix product makes it, where the loss did not make it already."""
-    by_loss = setting.case.recipe.loss not in ("full-logits", "fused-ce", "compiled-ce")
+    by_loss = setting.case.recipe.loss not in ("full-logits", "fused-ce", "compiled-ce", "chunked-ce")
     if not setting.trained or by_loss or setting.stack.fused_wgrad:
         return ()
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )
-    return (S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1),)
+    size = S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
+    if by_chunks(setting):
+        size = T.summed_gradient(
+            called="head_gradient", size=size, chunks=setting.case.recipe.loss_chunks, alive=3
+        )
+    return (size,)
+
+
+def by_chunks(setting: Setting) -> bool:
+    """Whether the head itself runs by chunks of tokens, as torchtitan's did."""
+    return setting.case.recipe.loss == "chunked-ce" and setting.stack.head_in_chunks
 
 
 def _root_reduce(step: Step) -> Quantity:
@@ -282,7 +306,7 @@ def _root_reduce(step: Step) -> Quantity:
         return largest("root_reduce", step.gather.root_moments(held, x, list(step.tables)))
     tied = T.tied_gradients(
         called="tied_gradients", params=setting.embedding, param_width=setting.whole_gradient_width,
-        tied=setting.case.model.tied,
+        tied=setting.case.model.tied, carried=0 if setting.stack.fused_wgrad else _kept_whole(setting),
     )  # fmt: skip
     sort = T.embedding_sort(called="embedding_sort", tokens=setting.tokens, width=24)
     return total("root_reduce", [*held.resident, step.stored, tied, x, sort])
@@ -291,7 +315,10 @@ def _root_reduce(step: Step) -> Quantity:
 def _optimizer(step: Step) -> Quantity:
     """The optimizer step: all gradients, all states, and the optimizer's temporaries."""
     setting = step.setting
-    return total("optimizer", [*step.held.resident, step.stored, *_step_temporaries(setting), *_reduced_table(setting)])
+    found = [step.held.resident, (step.stored,)]
+    temporary = [*_step_temporaries(setting), *_reduced_table(setting)]
+    heaviest = [largest("temporaries", temporary)] if len(temporary) > 1 else temporary
+    return total("optimizer", [*(one for part in found for one in part), *heaviest])
 
 
 def _reduced_table(setting: Setting) -> list[Quantity]:
@@ -318,7 +345,8 @@ def _step_temporaries(setting: Setting) -> list[Quantity]:
                 params=trained_params(setting), ways=setting.ways_states, slice_elements=stack.live_elements, width=4
             )
         ]
-    biggest = largest("largest_weight", [setting.embedding, setting.head, *(g.largest for g in setting.groups)])
+    whole = [setting.embedding, setting.head, *(g.largest for g in setting.groups)]
+    biggest = largest("largest_weight", whole if setting.trained else [setting.whole_saved])
     match (recipe.optimizer, recipe.optimizer_impl):
         case ("adamw" | "adam", "foreach"):
             return [T.foreach_copy(params=trained_params(setting), param_width=width, ways=setting.ways_states)]

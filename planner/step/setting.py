@@ -137,6 +137,7 @@ def storage(case: Case) -> Storage:
         autocast=where(mixed, 0, casts),
         kernels=fused or stack.mlp_kernels,
         norm_kernels=fused or stack.norm_kernels,
+        wide_norms=bool(precision.autocast) and (recipe.peft is not None or not np.all(mixed)),
         attention=attention_core(case),
         tp=plan.tp,
         sp=plan.sequence_parallel,

@@ -173,7 +173,13 @@ def _optimizer(setting: Setting, params: Quantity, experts: Quantity) -> Quantit
         )
     dtype = PACKED.get(name, recipe.precision.optimizer_state)
     width = S.optimizer_width(called="state_width", states=pick(name, STATES), state_width=pick(dtype, WIDTH))
-    return sharded(setting, "optimizer_states", params, experts, width, STATES_WAYS)
+    held = sharded(setting, "optimizer_states", params, experts, width, STATES_WAYS)
+    if name != "sgd-momentum" or not partial_embedding(setting):
+        return held
+    whole = S.partial_embedding(  # the momentum begins as a copy of the gradient, and stays as whole as that is
+        called="optimizer_states", params=setting.embedding, param_width=width, tp=setting.case.plan.tp
+    )
+    return total("optimizer_states", [held, whole])
 
 
 def _sums(weights: tuple[Weight, ...]) -> Quantity:

@@ -66,7 +66,7 @@ def request(
             "kind": plan.data_parallel if _ranks(case) > 1 else "none",
             "replicate": int(plan.dp_replicate), "shard": int(plan.dp_shard), "tp": int(plan.tp),
             "sequence_parallel": bool(plan.sequence_parallel), "reshard": _reshard(case),
-            "root": case.stack.root_group, "waits": False,
+            "root": case.stack.root_group, "waits": plan.data_parallel == "ddp",
         },
         "adapters": _adapters(case),
         "semantics": "cuda",

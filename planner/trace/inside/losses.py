@@ -51,8 +51,13 @@ def _without_labels(batch: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in batch.items() if k != "labels"}
 
 
+def _bare(model: nn.Module) -> nn.Module:
+    """The model itself, without DDP around it."""
+    return model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+
+
 def _logits(model: nn.Module, batch: dict[str, Any]) -> Any:
-    out = model(batch["input_ids"]) if hasattr(model, "head_chunks") else model(**_without_labels(batch))
+    out = model(batch["input_ids"]) if hasattr(_bare(model), "head_chunks") else model(**_without_labels(batch))
     return getattr(out, "logits", out)
 
 
@@ -91,8 +96,8 @@ def _chunked(chunks: int) -> Loss:
     """Whole logits in pieces; only one piece at a time is upcast."""
 
     def loss(model: nn.Module, batch: dict[str, Any]) -> tuple[Tensor, Any]:
-        if hasattr(model, "head_chunks"):
-            model.head_chunks = chunks
+        if hasattr(_bare(model), "head_chunks"):
+            _bare(model).head_chunks = chunks
             pieces = _logits(model, batch)
         else:
             pieces = _logits(model, batch).chunk(chunks, dim=1)
@@ -148,6 +153,7 @@ def _by_head(apply: Callable[..., Tensor]) -> Loss:
 
 
 def _head_and_hidden(model: nn.Module, batch: dict[str, Any]) -> tuple[nn.Linear, Tensor]:
+    model = _bare(model)
     if hasattr(model, "head_chunks"):
         return model.output, model.hidden(batch["input_ids"])
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
