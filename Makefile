@@ -1,7 +1,7 @@
 # make run, make test: the two commands of the README. What they install is decided in scripts/setup.sh;
 # a second call finds it done and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long setup lint bench accuracy ratchet report clean
+.PHONY: help run test test-long setup lint bench oracle accuracy ratchet report clean
 
 PY := .venv/bin/python
 # lets a pytest option through: make test ARGS="-k memory"
@@ -35,6 +35,10 @@ lint: ## Style and types
 bench: ## Time the import and one evaluation; fails when over budget
 	@bash scripts/setup.sh venv
 	$(PY) -m tests.bench
+
+oracle: ## Closed forms against traces of 500 random configurations (10 minutes; make oracle ARGS="--count 50")
+	@bash scripts/setup.sh venv
+	$(PY) -m tests.oracle --count 500 $(ARGS)
 
 accuracy: ## How far predictions are from measured runs, with each framework and family left out
 	@bash scripts/setup.sh run

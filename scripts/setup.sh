@@ -92,7 +92,7 @@ make_venv() {
 }
 
 # What was installed is remembered as a copy of the lines it came from: an edit of a requirements file shows.
-light() { grep -v '^torch==' requirements.txt; }
+light() { grep -vE '^(torch|transformers|peft)==' requirements.txt; }
 full() { cat requirements.txt requirements-dev.txt; }
 has() { "$1" | cmp -s - ".venv/.installed-$1"; }
 

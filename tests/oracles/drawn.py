@@ -28,6 +28,7 @@ from planner import cases
 from planner.errors import BadInput
 from planner.trace.compare import compare
 from planner.trace.request import request
+from tests.oracles.traced import quiet
 
 FAMILIES = (
     "llama-2-7b", "llama-3-8b", "llama-3.2-1b", "smollm2-1.7b", "mistral-7b", "qwen2.5-7b", "qwen3-8b", "phi-3-mini",
@@ -139,7 +140,7 @@ def compared(wanted: list[Case], workers: int = 2) -> Iterator[Compared]:
 
     import planner.trace.inside.step  # noqa: F401
 
-    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(workers, quiet, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_compared, wanted, chunksize=1)
 
 

@@ -35,12 +35,13 @@ def trace(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         device.install({"eager": "math"}.get(request["attention"], request["attention"]))
     ranks = spread.mesh(request["spread"])
     tell("build", 0.1)
-    built = _built(request)
+    mode = FakeTensorMode() if request["fake"] else nullcontext()
+    built = _built(request, mode)
     checkpointing(built, request["checkpointing"], bool(request["adapters"]))
     sizes, params = _sizes(built), sum(p.numel() for p in built.model.parameters())
     if ranks is not None:
         spread.shard(built, ranks, request)  # on the meta device and outside the fake mode, which meshes do not bear
-    with FakeTensorMode() if request["fake"] else nullcontext():
+    with mode:
         _materialise(built.model)
         run = _Run(request, built, ranks, sizes)
         tell("trace", 0.2)
@@ -51,12 +52,12 @@ def trace(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return found
 
 
-def _built(request: dict[str, Any]) -> Built:
+def _built(request: dict[str, Any], mode: Any) -> Built:
     """The model with its adapters: of known code on the meta device, a user's own under the fake mode itself."""
     if not request["fake"]:
         return _adapted(build(request), request)
     if request["model"].get("module"):
-        with FakeTensorMode():
+        with mode:
             return _adapted(build(request), request)
     with torch.device("meta"):
         return _adapted(build(request), request)

@@ -1,0 +1,36 @@
+"""Runs traces in processes of their own: a trace registers torch operations for good."""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+Given, Answer = TypeVar("Given"), TypeVar("Answer")
+
+
+def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int = 2) -> list[Answer]:
+    """`work` of each, every one in a fresh fork of a process that has the libraries loaded."""
+    import peft  # noqa: F401
+    import transformers  # noqa: F401
+
+    import planner.trace.inside.step  # noqa: F401
+
+    with multiprocessing.get_context("fork").Pool(workers, quiet, maxtasksperchild=1) as pool:
+        return list(pool.imap(work, given, chunksize=1))
+
+
+def quiet() -> None:
+    """Warnings of the libraries are not ours to fail on."""
+    warnings.simplefilter("ignore")
+
+
+def trace(request: dict[str, Any]) -> dict[str, Any]:
+    """The worker's trace of a request, in this very process."""
+    import torch
+
+    from planner.trace.inside.step import trace as traced
+
+    torch.set_num_threads(1)
+    return traced(request, lambda stage, share: None)

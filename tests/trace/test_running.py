@@ -1,0 +1,223 @@
+"""The worker: what it answers, how it fails, that it ends, and what is kept of it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.cli import main
+from planner.errors import BadInput, MissingDependency
+from planner.trace import run
+from planner.trace.answer import Question, answer, question
+
+TINY = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+}  # fmt: skip
+CASE: dict[str, Any] = {
+    "cluster": {"gpu": "h100-sxm", "gpus": 1}, "model": TINY, "recipe": {"seq_len": 128, "precision": "bf16-pure"},
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HEADROOM_HOME", str(tmp_path / "home"))
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process, a zombie included."""
+    return Path(f"/proc/{process}").exists()
+
+
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Question:
+    """A user's own module, in a file beside them."""
+    text = "import os, signal\nimport torch\nfrom torch import nn\n\n" + body
+    (tmp_path / "theirs.py").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return question(CASE, "theirs:make")
+
+
+def failure(asked: Question) -> str:
+    with pytest.raises(run.TraceFailed) as told:
+        run.trace(asked.request(log=False))
+    (problem,) = told.value.problems
+    return str(problem)
+
+
+def test_a_trace_is_compared_and_replayed_and_the_second_comes_from_the_cache() -> None:
+    asked = question(CASE)
+    stages: list[str] = []
+    found = run.trace(asked.request(), lambda stage, share: stages.append(stage))
+    assert {"import", "build", "trace"} <= set(stages)
+    made = answer(asked, found, "native", None)
+    assert made.comparison.difference == pytest.approx(0, abs=0.02)  # blocks of 512 B weigh in a model this small
+    assert sum(t.traced for t in made.comparison.terms) == found["peak_bytes"]
+    assert sum(t.closed or 0 for t in made.comparison.terms) == pytest.approx(made.comparison.closed_then or 0)
+    assert made.replay is not None
+    assert made.replay.max_reserved >= found["peak_bytes"]
+    assert [one["layer"] for one in found["layers"]] == ["model.layers.0", "model.layers.1", "outside"]
+    assert sum(one["params"] for one in found["layers"]) == found["params"]
+    assert run.trace(asked.request())["from_cache"]
+
+
+def test_a_spoiled_cache_is_traced_anew() -> None:
+    asked = question(CASE).request(log=False)
+    run.trace(asked)
+    (kept,) = Path(os.environ["HEADROOM_HOME"], "traces").glob("*.json.gz")
+    for spoiled in (b"no gzip", gzip.compress(b"no json"), gzip.compress(b"[]"), b""):
+        kept.write_bytes(spoiled)
+        assert run.recall(asked) is None
+
+
+def test_cancelling_leaves_no_process() -> None:
+    running = run.Running(question(CASE).request())
+    process = running._process.pid
+    assert alive(process)
+    running.cancel()
+    assert not alive(process)
+    with pytest.raises(run.Cancelled):
+        running.result()
+
+
+def test_a_worker_ends_when_nobody_listens_any_more() -> None:
+    running = run.Running(question(CASE).request())
+    assert running._process.stdin is not None
+    running._process.stdin.close()
+    assert running._process.wait(60) is not None
+    running.cancel()
+
+
+def test_a_users_module_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = module(tmp_path, monkeypatch, """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(100, 32)
+        self.head = nn.Linear(32, 100)
+
+    def forward(self, ids):
+        return self.head(self.table(ids))
+
+def make():
+    return Net()
+""")
+    found = run.trace(asked.request(log=False))
+    assert found["params"] == 100 * 32 + 32 * 100 + 100
+    assert answer(asked, found, "native", None).comparison.closed is None
+
+
+LOOKS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+
+    def forward(self, ids):
+        found = self.table(ids)
+        return found if found.sum() > 0 else -found
+
+def make():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (LOOKS, "looks at values"),
+        ("def make():\n    os.kill(os.getpid(), signal.SIGSEGV)\n", "ended by itself"),
+        ("def make():\n    raise MemoryError('no more')\n", "out of memory"),
+        ("def make():\n    return 7\n", "not a torch module"),
+        ("def make():\n    raise RuntimeError('their own words')\n", "their own words"),
+    ],
+)  # fmt: skip
+def test_code_that_cannot_be_traced_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    assert words in failure(module(tmp_path, monkeypatch, body))
+
+
+def test_a_type_that_transformers_lacks_is_named() -> None:
+    assert "no-such-type" in failure(question({**CASE, "model": {"model_type": "no-such-type", "hidden_size": 64}}))
+
+
+def test_a_configuration_that_transformers_refuses_says_why() -> None:
+    odd = {"model_type": "llama", **TINY, "hidden_size": 66, "num_attention_heads": 4, "head_dim": None}
+    assert "66" in failure(Question(question(CASE).case, config=odd))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99,
+         "intermediate_size": 128},
+        {"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 64,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 32},
+    ],
+    ids=["encoder", "vision"],
+)  # fmt: skip
+def test_an_architecture_without_formulas_is_traced_without_them(config: dict[str, Any]) -> None:
+    asked = question({**CASE, "model": config})
+    found = run.trace(asked.request(log=False))
+    made = answer(asked, found, "native", None)
+    assert made.comparison.closed is None
+    assert found["peak_bytes"] > 0
+    assert [one["layer"] for one in found["layers"]][-1] == "outside"
+
+
+def test_everything_that_cannot_be_traced_is_said_at_once() -> None:
+    case = {
+        "cluster": {"gpu": "h100-sxm", "gpus": 16}, "model": "llama-3-8b",
+        "recipe": {"framework": "megatron-lm", "optimizer": "adafactor"}, "plan": {"pp": 2, "tp": 2},
+    }  # fmt: skip
+    with pytest.raises(BadInput) as told:
+        question(case).request()
+    fields = [problem.field for problem in told.value.problems]
+    assert {"plan.pp", "plan.data_parallel", "recipe.optimizer", "recipe.framework"} <= set(fields)
+
+
+def test_without_torch_the_line_that_installs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "missing", lambda: ["torch"])
+    with pytest.raises(MissingDependency):
+        run.trace(question(CASE).request(), fresh=True)
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", "--model", "llama-3-8b", "--json", "--fresh"])
+    assert ended.value.code == 3
+    assert "pip install torch" in json.loads(capsys.readouterr().out)["error"]["problems"][0]["nearest"]
+
+
+def test_the_command_gives_the_contracts_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, picture = tmp_path / "case.json", tmp_path / "step.pickle"
+    path.write_text(json.dumps(CASE), encoding="utf-8")
+    said = spoken(capsys, ["trace", str(path), "--replay", "expandable", "--memory-viz", str(picture)])
+    contract = {"peak_gib", "peak_phase", "peak_op", "by_category_gib", "closed_form_gib", "difference", "reserved_gib",
+                "seconds", "layers"}  # fmt: skip
+    assert contract <= set(said)
+    assert picture.stat().st_size > 10_000
+    small = spoken(capsys, ["trace", str(path), "--capacity", "1MiB"])
+    assert small["fits"] is False
+    assert small["oom"]["tried_gib"] > 0
+
+
+def spoken(capsys: pytest.CaptureFixture[str], words: list[str]) -> dict[str, Any]:
+    """The JSON that a command answers."""
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--json"])
+    assert ended.value.code in (0, None)
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
+
+
+@pytest.mark.parametrize("option", [["--replay", "natve"], ["--capacity", "a lot"], ["--capacity", "-3GiB"]])
+def test_a_wrong_option_is_told(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", "--model", "llama-3-8b", *option, "--json"])
+    assert ended.value.code == 2
+    assert json.loads(capsys.readouterr().out)["error"]["problems"][0]["field"] == option[0]
