@@ -25,7 +25,7 @@ def trace(traced: Traced) -> None:
     moment = t(f"trace.moment.{peak['moment']}")
     out.print(escape(t("trace.show.headline", peak=_gib(same.traced), moment=moment, op=peak["op"], module=module)))
     if same.closed is not None and same.difference is not None:
-        out.print(t("trace.show.closed", closed=_gib(same.closed), difference=same.difference))
+        out.print(t("trace.show.closed", closed=_gib(same.closed), difference=round(same.difference, 4) + 0.0))
     for note in traced.notes:
         out.print(escape(str(note)))
     _terms(traced)
@@ -49,6 +49,11 @@ def _gib(size: float) -> str:
     return f"{gib(size):.3f}"
 
 
+def _signed(size: float) -> str:
+    """A difference in GiB with its sign; nothing is "-0.000"."""
+    return f"{round(gib(size), 3) + 0.0:+.3f}"
+
+
 def _terms(traced: Traced) -> None:
     same = traced.comparison
     known = same.closed is not None
@@ -57,11 +62,11 @@ def _terms(traced: Traced) -> None:
     for one in same.terms:
         cells = [t(f"trace.term.{one.name}"), _gib(one.traced)]
         if one.closed is not None and one.difference is not None:
-            cells += [_gib(one.closed), f"{gib(one.difference):+.3f}"]
+            cells += [_gib(one.closed), _signed(one.difference)]
         table.add_row(*cells)
     total = [t("trace.term.total"), _gib(same.traced)]
     if same.closed_then is not None:
-        total += [_gib(same.closed_then), f"{gib(same.closed_then - same.traced):+.3f}"]
+        total += [_gib(same.closed_then), _signed(same.closed_then - same.traced)]
     table.add_row(*total, style="bold")
     out.print(table)
 

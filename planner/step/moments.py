@@ -283,11 +283,14 @@ def _head_made(setting: Setting) -> tuple[Quantity, ...]:
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )
-    size = S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
-    if by_chunks(setting):
-        size = T.summed_gradient(
-            called="head_gradient", size=size, chunks=setting.case.recipe.loss_chunks, alive=3
-        )
+    width = setting.whole_gradient_width
+    if not by_chunks(setting):
+        return (S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1),)
+    width = where(setting.store.autocast, setting.store.act, width)  # pieces are summed on autocast's copy of the head
+    piece = S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1)
+    size = T.summed_gradient(
+        called="head_gradient", size=piece, chunks=setting.case.recipe.loss_chunks, alive=3
+    )
     return (size,)
 
 

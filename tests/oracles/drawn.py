@@ -91,7 +91,7 @@ def _plan(chance: random.Random, family: str, gpus: int) -> dict[str, Any]:
     if chance.random() < 0.15 and "tp" not in plan:
         return plan | {"data_parallel": "ddp"}
     plan |= {"data_parallel": "fsdp2", "reshard_after_forward": chance.random() < 0.7}
-    if ranks >= 4 and chance.random() < 0.2:
+    if ranks >= 4 and "tp" not in plan and chance.random() < 0.2:
         plan |= {"dp_replicate": 2, "dp_shard": ranks // 2}
     return plan
 
