@@ -15,7 +15,7 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Quantity, given, largest, total
+from planner.quantity import Quantity, given, largest, total, where
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
