@@ -22,7 +22,7 @@ FIT = "views/fit.py"
 #: the frame's style of figures does not reach a dialog
 STYLE = """<style>
 [role=dialog] [data-testid="stMetric"] { padding: 0.5rem 0.75rem; }
-[role=dialog] [data-testid="stMetricValue"] { font-size: 1.15rem; line-height: 1.4rem; padding: 0; }
+[role=dialog] [data-testid="stMetricValue"] { font-size: 1rem; line-height: 1.3rem; padding: 0; }
 [role=dialog] [data-testid="stCaptionContainer"], [role=dialog] [data-testid="stCaptionContainer"] p {
     color: inherit; opacity: 0.9; }
 </style>"""

@@ -17,6 +17,8 @@ from views._text import plain, problem_list, speak
 
 #: name of the file that "Save case" writes
 CASE_FILE = "headroom-case.json"
+#: MB, the largest file that is opened: a plan, a report or a model's config.json, never weights
+MOST = 5
 
 
 def fill(tree: Mapping[str, Any]) -> dict[str, Any]:

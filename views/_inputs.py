@@ -196,7 +196,7 @@ def _case_file() -> None:
     for key, tree in cases.examples().items():
         st.button(t(f"app.example.{key}"), key=f"example-{key}", on_click=_files.fill, args=(tree,), width="stretch")
     st.file_uploader(t("app.open.label"), type=["json", "toml", "html", "pdf"], key=_files.uploader_key(),
-                     on_change=_files.opened, help=t("app.open.help"))  # fmt: skip
+                     on_change=_files.opened, help=t("app.open.help"), max_upload_size=_files.MOST)  # fmt: skip
     st.text_input(t("app.name.label"), key="name", max_chars=200, **KEPT)
     st.text_area(t("app.set.label"), key="set", height=90, help=t("app.set.help"), placeholder=t("app.set.placeholder"),
                  max_chars=_models.MOST, **KEPT)  # fmt: skip

@@ -101,10 +101,10 @@ def _spec(about: Frame, language: str, dark: bool) -> dict[str, Any]:
 
 
 def _points(point: alt.Chart, about: Frame, colour: alt.Color, dark: bool) -> alt.Chart:
-    """The points themselves; records that no error counts are pale. Legends stand below, for narrow pages."""
+    """The points themselves; records that no error counts are pale. Shapes are told above, colours below."""
     metrics = [_metric(name) for name in about.metrics]
     ink = theme.colours(dark)["ink"]
-    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolFillColor=ink, symbolStrokeColor=ink)
+    legend = alt.Legend(title=None, orient="top", columns=3, symbolFillColor=ink, symbolStrokeColor=ink)
     shapes = alt.Scale(domain=metrics, range=list(_SHAPES[: len(metrics)]))
     shape = alt.Shape("metric:N", scale=shapes, legend=legend)
     pale = alt.condition("datum.counted", alt.value(0.85), alt.value(0.3))

@@ -6,6 +6,7 @@ import gzip
 import io
 import itertools
 import json
+import threading
 import time
 import zlib
 from collections.abc import Mapping
@@ -42,14 +43,22 @@ class Own:
         self.done = 0
         self.total = min(MOST_LINES, data.count(b"\n") + (not data.endswith(b"\n")))
         self.ended = self.cut = self.stopped = False
+        self._lock = threading.Lock()
         self._kept = gzip.compress(data, 1)
         self._lines = iter(records.lines(self._opened()))
         self._packer = zlib.compressobj(6)
         self._packed: list[bytes] = []
 
     def work(self, seconds: float) -> bool:
-        """Answer lines for about that long; whether the file has come to its end."""
-        until = time.monotonic() + seconds
+        """Answer lines for about that long; whether the file has come to its end. Only one thread works at a time."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._work(time.monotonic() + seconds)
+            finally:
+                self._lock.release()
+        return self.ended
+
+    def _work(self, until: float) -> None:
         while not self.ended and time.monotonic() < until:
             line = next(self._lines, None)
             if line is None or self.done == MOST_LINES:
@@ -57,12 +66,12 @@ class Own:
                 self._end()
             else:
                 self._take(line)
-        return self.ended
 
     def stop(self) -> None:
         """No more lines are read; what was answered stays."""
-        self.stopped = not self.ended
-        self._end()
+        with self._lock:
+            self.stopped = not self.ended
+            self._end()
 
     def _end(self) -> None:
         if not self.ended:

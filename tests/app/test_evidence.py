@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from tests.app.visit import Open, metrics, run, said
 from tests.evidence.samples import DENSE
 from views import _fields
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = "views/evidence.py"
 LANGUAGES = ("en", "zh")
 LINES: list[Line] = list(shipped())
@@ -328,3 +331,10 @@ def test_a_long_file_leaves_the_page_usable_and_can_be_stopped(visit: Visit, mon
     run(app)
     assert own.stopped
     assert i18n.t("page_evidence.own.stopped", lines=own.done) in said(app)
+
+
+def test_the_server_takes_what_the_uploader_promises() -> None:
+    from views import _evidence_own, _files
+
+    told = tomllib.loads((ROOT / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    assert told["server"]["maxUploadSize"] >= _evidence_own.MOST > _files.MOST

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 import time
 from typing import Any
 
@@ -98,6 +99,17 @@ def test_it_can_be_stopped_and_keeps_what_it_has() -> None:
     assert 0 < found.done < 2000
     assert found.answers().count(b"\n") == len(found.rows) == found.done
     assert found.work(1), "nothing more is read"
+
+
+def test_threads_do_not_get_in_each_others_way() -> None:
+    found = Own(file(*[DENSE] * 400))
+    threads = [threading.Thread(target=found.work, args=(0.3,)) for _ in range(4)]
+    for one in threads:
+        one.start()
+    found.stop()
+    for one in threads:
+        one.join()
+    assert found.answers().count(b"\n") == found.done
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\xff\xfe\x00", b"\x00" * 1000])
