@@ -113,7 +113,7 @@ def _because(row: Row) -> None:
     text = t("page_evidence.inside" if row.inside else "page_evidence.outside")
     reason = disagreements.reason(row)
     why = t("page_evidence.reason", reason=reason) if reason else t("page_evidence.no_reason")
-    said = [text] if row.inside and not reason else [text, why]
+    said = [text] if disagreements.agrees(row) else [text, why]
     if not row.point:
         said.append(t("page_evidence.uncounted"))
     st.info(plain(t("join.sentences").join(said)))

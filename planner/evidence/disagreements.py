@@ -44,9 +44,18 @@ def _file() -> dict[str, Any]:
     return tomllib.loads(text)
 
 
+#: an error below which a prediction whose band holds the measurement needs no reason
+SMALL = 0.1
+
+
+def agrees(row: Row) -> bool:
+    """Whether there is nothing to explain."""
+    return row.inside and abs(row.error) < SMALL
+
+
 def reason(row: Row) -> str | None:
-    """What we think the reason is, in the language in use; None where none has been written."""
-    if not row.measured or row.predicted is None:
+    """What we think the reason is, in the language in use; None where none has been written, or none is needed."""
+    if not row.measured or row.predicted is None or agrees(row):
         return None
     found = next((entry for entry in entries() if entry.holds(row)), None)
     if found is None:

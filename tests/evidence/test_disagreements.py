@@ -47,6 +47,12 @@ def test_the_first_entry_that_fits_is_the_one_and_its_side_counts() -> None:
     assert reason(replace(high, predicted=None)) is None
 
 
+def test_what_agrees_needs_no_reason() -> None:
+    near = replace(point("tune-flags-3b-baseline", 0.05), low=90.0, high=120.0)
+    assert reason(near) is None
+    assert reason(replace(near, low=104.0)) is not None, "its band misses"
+
+
 def test_a_reason_speaks_the_language_of_its_reader() -> None:
     i18n.use("zh")
     try:
