@@ -71,13 +71,13 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         {"model": "llama-3-8b"},
     ),
     "host_memory_unknown": (llama(1, "rtx-4090", plan=OFFLOAD, checkpointing="full"), {"plan.offload": None}),
-    "not_traced": (llama(plan={"tp": 2}), {"plan.tp": 1}),
+    "not_traced": (llama(plan={"pp": 2}), {"plan.pp": 1}),
     "unconfirmed_hardware": (llama(gpu="ascend-910c"), {"cluster.gpu": "h100-sxm"}),
     "allocated_vs_device_used": (
         llama(2, "rtx-5060-ti-16", "llama-3.2-1b", seq_len=3584, checkpointing="full"), {"recipe.seq_len": 512},
     ),
     "version_dependent": (
-        llama(2, "a100-sxm-80", framework="torchtitan", checkpointing="full", seq_len=8192, loss="chunked-ce"),
+        llama(2, "a100-sxm-80", framework="torchtitan", checkpointing="full", seq_len=16384),
         {"cluster.gpus": 8},
     ),
     "logits_dominate": (
