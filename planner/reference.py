@@ -232,7 +232,7 @@ ABOUT_ZH = {
     "gathered": "FSDP 组在聚合期间的完整权重，以计算数据类型存放。",
     "prefetched": "下一层的聚合权重；反向到最后一层时已没有可预取的。",
     "reduce_input": "上一层正进入 reduce-scatter 的梯度；第一层之前没有。",
-    "chunks_left": "反向中第二个分块之后各分块的 log softmax，以及该分块自身的梯度。",
+    "chunks_left": "第二个分块之后各分块的 logits 梯度；此时正累加第二块得到的输出层梯度。",
     "summed_gradient": "分块得到的梯度：已有之和、下一块以及两者的新和同时存在。",
     "stays_gathered": "前向后不重新分片、因而保持聚合的权重。",
     "at_the_last": "只在反向进行到最后一层时存在的字节。",

@@ -107,9 +107,9 @@ def chunk_logits(tokens, vocab, logit_width, chunks, tp):
 
 
 @formula("B", source="torchtitan-chunked-loss")
-def chunks_left(tokens, vocab, chunks, logit_width, grad_width, tp):
-    """Log softmax of the chunks after the second of the backward, and the second's own gradient."""
-    return tokens * vocab * (logit_width * maximum(chunks - 2, 0) + grad_width) / chunks / tp
+def chunks_left(tokens, vocab, chunks, grad_width, tp):
+    """Gradients of the logits of all chunks after the second, whose piece of the head's gradient is being added."""
+    return tokens * vocab * grad_width * maximum(chunks - 2, 0) / chunks / tp
 
 
 @formula("B", source="torch-autograd")

@@ -35,10 +35,10 @@ def backward(setting: Setting) -> Quantity:
 
 
 def chunks_left(setting: Setting) -> Quantity:
-    """Where the head runs by chunks too: the chunks still to come, and the gradient of the one at work."""
+    """Where the head runs by chunks too: gradients of the logits of the chunks still to come."""
     size = T.chunks_left(
         called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, chunks=setting.case.recipe.loss_chunks,
-        logit_width=CHUNKED_WHOLE[1], grad_width=setting.store.act, tp=setting.case.plan.tp,
+        grad_width=setting.store.act, tp=setting.case.plan.tp,
     )  # fmt: skip
     return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
 

@@ -107,12 +107,12 @@ def derived(case: Case) -> Any:
         or plan.offload.params != "none"
         or plan.offload.optimizer != "none"
         or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
-        or recipe.loss not in ("full-logits", "chunked-ce")
-        or not (recipe.checkpointing in ("none", "full", "selective-op") or _every_layer(recipe))
+        or recipe.loss != "full-logits"
+        or not (recipe.checkpointing in ("none", "full") or _every_layer(recipe))
         or plan.offload.activations != "none"
         or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
     )
-    split = 1 if case.stack.tensor_parallel == "torch" and recipe.checkpointing != "selective-op" else plan.tp
+    split = 1 if case.stack.tensor_parallel == "torch" else plan.tp
     return O.derived(by_kind=int(by_kind), tp=split, cp=plan.cp, pp=plan.pp, ep=plan.ep).value
 
 

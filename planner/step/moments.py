@@ -15,7 +15,7 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Quantity, given, largest, total, where
+from planner.quantity import Like, Quantity, given, largest, total, where
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
@@ -155,13 +155,15 @@ def _loss(step: Step) -> Quantity:
         grads = loss.chunks_left(setting) if by_chunks(setting) else loss.logits_gradient(setting)
         found.append(total("head_backward", [*ready, *ahead, grads, *made]))
         if apart(setting):
-            found.append(total("head_reduction", [*around, *made, head_reduction(setting)]))
+            whole = [_whole_head(setting, setting.whole_gradient_width), step.layers[-1].input]
+            found.append(total("head_reduction", [*around, *whole, head_reduction(setting)]))
     return largest("loss", found)
 
 
 def _backward(step: Step) -> Quantity:
     """One layer's backward, at the layer and the operation where it is heaviest."""
-    fixed = [*step.held.resident, *step.tables, *step.mask, step.waiting, step.head_gradient, step.gather.root]
+    root = [] if apart(step.setting) else [step.gather.root]  # a head of its own is resharded after its backward
+    fixed = [*step.held.resident, *step.tables, *step.mask, step.waiting, step.head_gradient, *root]
     places = []
     for group, layer in step.groups:
         others = [act.kept_by_layers(step.setting, g, t) for g, t in step.groups if g is not group]
@@ -280,18 +282,19 @@ def _head_made(setting: Setting) -> tuple[Quantity, ...]:
     by_loss = setting.case.recipe.loss not in ("full-logits", "fused-ce", "compiled-ce", "chunked-ce")
     if not setting.trained or by_loss or setting.stack.fused_wgrad:
         return ()
+    if not by_chunks(setting):
+        return (_whole_head(setting, setting.whole_gradient_width),)
+    # pieces are summed on autocast's copy of the head
+    piece = _whole_head(setting, where(setting.store.autocast, setting.store.act, setting.whole_gradient_width))
+    chunks = setting.case.recipe.loss_chunks
+    return (T.summed_gradient(called="head_gradient", size=piece, chunks=chunks, alive=3),)
+
+
+def _whole_head(setting: Setting, width: Like) -> Quantity:
     params = P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )
-    width = setting.whole_gradient_width
-    if not by_chunks(setting):
-        return (S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1),)
-    width = where(setting.store.autocast, setting.store.act, width)  # pieces are summed on autocast's copy of the head
-    piece = S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1)
-    size = T.summed_gradient(
-        called="head_gradient", size=piece, chunks=setting.case.recipe.loss_chunks, alive=3
-    )
-    return (size,)
+    return S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1)
 
 
 def by_chunks(setting: Setting) -> bool:
