@@ -247,10 +247,10 @@ SLIPS = {ast.Add: ast.Mult, ast.Sub: ast.Div, ast.Mult: ast.Div, ast.Div: ast.Mu
 
 
 def slips(made: Formula) -> Iterator[tuple[str, ast.Module]]:
-    """The formula with one operator wrong, for each of its operators."""
+    """The formula with one operator wrong, for each of its operators but that of `0 * size`, which is nothing anyway."""
     whole = tree(made)
     for place, node in enumerate(ast.walk(whole)):
-        if isinstance(node, ast.BinOp):
+        if isinstance(node, ast.BinOp) and not (isinstance(node.left, ast.Constant) and node.left.value == 0):
             wrong = copy.deepcopy(whole)
             at = list(ast.walk(wrong))[place]
             at.op = SLIPS[type(node.op)]()  # type: ignore[attr-defined]
