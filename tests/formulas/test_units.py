@@ -247,7 +247,7 @@ SLIPS = {ast.Add: ast.Mult, ast.Sub: ast.Div, ast.Mult: ast.Div, ast.Div: ast.Mu
 
 
 def slips(made: Formula) -> Iterator[tuple[str, ast.Module]]:
-    """The formula with one operator wrong, for each of its operators but that of `0 * size`, which is nothing anyway."""
+    """The formula with one operator wrong, for each of its operators but that of `0 * size`, nothing either way."""
     whole = tree(made)
     for place, node in enumerate(ast.walk(whole)):
         if isinstance(node, ast.BinOp) and not (isinstance(node.left, ast.Constant) and node.left.value == 0):
