@@ -197,6 +197,12 @@ def kept_in_backward(saved, checkpointed, layers, done, region, every, most, rec
 
 
 @formula("B", source="saved-tensor-traces")
+def own_before_backward(size, layer, recomputed):
+    """What a layer kept of the forward when its backward begins: `size`, or what its checkpoint kept."""
+    return where(recomputed, layer, size)
+
+
+@formula("B", source="saved-tensor-traces")
 def without_first_norm(size, unsaved, layers, done, recomputed):
     """Behind a frozen embedding nothing before the first layer's linears needs a gradient: its norm keeps nothing."""
     return where(recomputed, size, where(done < layers - 1, size - unsaved, size))

@@ -94,6 +94,12 @@ def forward_loss_width(act_width, upcast_width):
     return act_width + upcast_width + where(act_width < upcast_width, upcast_width, 0 * upcast_width)
 
 
+@formula("B/element", source="torchtitan-chunked-loss")
+def chunked_loss_width(act_width, upcast_width):
+    """Bytes a logit at the end of a forward by chunks: the logits and the fp32 log softmax of every chunk."""
+    return act_width + upcast_width
+
+
 @formula("B/element", source="tp-traces")
 def split_loss_width(logit_width, extra, tp):
     """Bytes a logit where torch splits the vocabulary over ranks: its loss keeps one fp32 tensor more."""

@@ -91,6 +91,9 @@ def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> G
     else:
         trained = _adapters(weights, store, plan.tp)
     sizes = [M.count(w.name, [w], **split) for w in weights if w.linear]
+    stacked = [w for w in weights if w.name in ("gate", "up")] if group.mlp.kind == "moe" else []
+    if stacked:  # experts are stacked, gate and up in one weight
+        sizes.append(M.count("gate_up", stacked, **split))
     return Group(
         spec=group,
         layers=layers,

@@ -71,6 +71,8 @@ def _bytes(setting: Setting, which: int) -> Quantity:
     width: Like = per_logit(setting)[which]
     if which == 0 and recipe.loss == "full-logits" and width == FULL[0]:
         width = T.forward_loss_width(called="logit_width", act_width=setting.store.act, upcast_width=4)
+    if which == 0 and recipe.loss == "chunked-ce" and width == CHUNKED_WHOLE[0]:
+        width = T.chunked_loss_width(called="logit_width", act_width=setting.store.act, upcast_width=4)
     if recipe.loss == "full-logits" and setting.stack.tensor_parallel == "torch":
         width = T.split_loss_width(called="logit_width", logit_width=width, extra=SPLIT, tp=tp)
     whole = T.logits_bytes(called="logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=width, tp=tp)

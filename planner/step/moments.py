@@ -171,7 +171,7 @@ def _backward(step: Step) -> Quantity:
         instant = largest("instant", _instants(step.setting, group))
         here = total("layer_backward", [position, instant, step.gather.layer])
         if step.gather.first:
-            here = largest("layer_backward", [here, _reduction(step, group, layer)])
+            here = largest("layer_backward", [here, _reduction(step, group, layer), _gathering(step, group, layer)])
         places.append(total("layer_backward", [*others, T.where_layers(called="here", size=here, layers=group.layers)]))
     return total("backward", [*fixed, largest("heaviest_layer", places)])
 
@@ -183,14 +183,23 @@ def _reduction(step: Step, group: Group, layer: LayerTensors) -> Quantity:
         called="new_gradients", params=group.trained, param_width=setting.whole_gradient_width, ways=1
     )
     reduced = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
-    return total("layer_reduction", [_position(step, group, layer, "last"), whole, reduced, layer.input])
+    position = _position(step, group, layer, "last", reducing=False)
+    return total("layer_reduction", [position, whole, reduced, layer.input])
+
+
+def _gathering(step: Step, group: Group, layer: LayerTensors) -> Quantity:
+    """FSDP: the last layer of the backward while it is copied out of its all-gather, nothing of it worked on yet."""
+    own = A.own_before_backward(
+        called="kept_by_layers", size=layer.saved, layer=layer.kept, recomputed=act.recomputed(step.setting)
+    )
+    return total("layer_gathering", [_position(step, group, layer, "first"), own, step.gather.layer, step.gather.layer])
 
 
 #: places in the backward, by how many layers are done: none, one, all but two, all but one
 PLACES = ("last", "next", "second", "first")
 
 
-def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quantity:
+def _position(step: Step, group: Group, layer: LayerTensors, name: str, reducing: bool = True) -> Quantity:
     """What depends on how many layers are done: kept tensors, gradients, prefetched and reduced groups."""
     setting = step.setting
     done = A.layers_done(called=f"done_{name}", layers=group.layers, place=PLACES.index(name))
@@ -203,7 +212,8 @@ def _position(step: Step, group: Group, layer: LayerTensors, name: str) -> Quant
     copies = T.all_weight_copies(
         called="weight_copies", size=layer.copies, layers=group.layers, done=done, recomputed=flag
     )
-    return total(f"at_{name}_layer", [kept, copies, *_gradients(setting, group, done), *step.gather.at(group, done)])
+    beside = [one for one in step.gather.at(group, done) if reducing or one.name != "reduce_input"]
+    return total(f"at_{name}_layer", [kept, copies, *_gradients(setting, group, done), *beside])
 
 
 def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]:
