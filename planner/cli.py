@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import io
 import itertools
 import json
+import os
 import re
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -14,11 +19,17 @@ import typer
 import planner
 from planner import answers, cases, errors, explain, i18n, show, thumb
 from planner.errors import BadInput, MissingDependency, PlannerError, Problem, nearest, system, unknown
+from planner.evidence.records import Line, lines
 from planner.i18n import Phrase, Said, phrase, t
 from planner.spec.build import merged
 from planner.spec.case import Case
 
 ANSWERED, DOES_NOT_FIT, WRONG_INPUT, MISSING = 0, 1, 2, 3
+#: whoever read the output has gone, as after `| head -1`: the status of a program that SIGPIPE ends
+UNREAD = 128 + 13
+MOST_TOLD = 20  # lines without a record that `evidence --json` tells the reason of
+#: the output could not be written: a full disk, a full quota, a device that fails
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 app = typer.Typer(
     name="planner",
@@ -81,7 +92,7 @@ def scalar(text: str) -> Any:
 def raw_case(case: str | None, settings: list[str] | None, **options: Any) -> dict[str, Any]:
     """The file form from a file, options and --set, later ones winning."""
     if case == "-":
-        tree = cases.read(sys.stdin.buffer.read(cases.MOST_BYTES + 1), t("command.standard-input"))
+        tree = cases.read(_standard_input("case").read(cases.MOST_BYTES + 1), t("command.standard-input"))
     else:
         tree = _opened(case) if case else {}
     changes = {OPTIONS[k]: v for k, v in options.items() if v is not None}
@@ -115,9 +126,21 @@ def _is_file(name: str) -> bool:
         return False
 
 
-def emit(answer: dict[str, Any]) -> None:
-    """One JSON object on standard output, no NaN and no Infinity."""
-    typer.echo(json.dumps(answer, ensure_ascii=False, indent=2, allow_nan=False))
+def _standard_input(field: str) -> BinaryIO:
+    """The bytes of standard input; whoever started this may have closed it."""
+    if sys.stdin is None:
+        raise BadInput(Problem(field, phrase("problem.file", path="-", because=Phrase("system.EBADF"))))
+    return sys.stdin.buffer
+
+
+def emit(answer: dict[str, Any], indent: int | None = 2) -> None:
+    """One JSON object on standard output, no NaN and no Infinity; escaped where the output cannot hold its letters."""
+    text = json.dumps(answer, ensure_ascii=False, indent=indent, allow_nan=False)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(answer, indent=indent, allow_nan=False)
+    typer.echo(text)
 
 
 @app.command(epilog="Example: planner fit --model llama-3-8b --gpus 8 --gpu h100-sxm --framework hf --seq-len 8192")
@@ -278,22 +301,30 @@ def predict(
 ) -> None:
     """What the planner says of each run record: its own memory figure with a band, the verdict, what was assumed."""
     from planner.evidence import predict as evidence
-    from planner.evidence.records import lines
 
     with _records(records) as stream:
         for answer in evidence.answers(lines(stream)):
-            typer.echo(json.dumps(answer, ensure_ascii=False, allow_nan=False))
+            emit(answer, indent=None)
 
 
 def _records(name: str) -> BinaryIO:
     """A file of run records, or standard input."""
     if name == "-":
-        return sys.stdin.buffer
+        return _standard_input("records")
     try:
         return Path(name).open("rb")
     except (OSError, ValueError) as error:
         because = system(error) if isinstance(error, OSError) else str(error)
         raise BadInput(Problem("records", phrase("problem.file", path=name, because=because), "-")) from None
+
+
+def _readable(found: Iterable[Line], unread: list[Line]) -> Iterator[Line]:
+    """The lines that are records; the others are put aside."""
+    for line in found:
+        if line.record is None:
+            unread.append(line)
+        else:
+            yield line
 
 
 @app.command("evidence", epilog="Example: planner evidence --leave-out")
@@ -306,19 +337,20 @@ def evidence_(
 ) -> None:  # fmt: skip
     """How far predictions are from measured runs: coverage, error, bias, bands, verdicts."""
     from planner.evidence import accuracy, rows, table
-    from planner.evidence.records import lines
 
-    if records is None:
-        found = list(rows.shipped())
-    else:
-        with _records(records) as stream:
-            found = list(lines(stream))
-    made = accuracy.accuracy(rows.rows(found))
+    found: list[Line] = []
+    unread: list[Line] = []
+    with contextlib.nullcontext() if records is None else _records(records) as stream:
+        every = rows.shipped() if stream is None else lines(stream)
+        if leave_out:  # read more than once
+            every = iter(found := list(every))
+        made = accuracy.accuracy(rows.rows(_readable(every, unread)))
     without = {key: accuracy.left_out(found, key) for key in ("framework", "family")} if leave_out else {}
     if as_json:
-        emit(table.as_json(made, without))
+        first = [{"line": line.number, "reason": i18n.said(line.problem)} for line in unread[:MOST_TOLD]]
+        emit({**table.as_json(made, without), "unread": {"n": len(unread), "first": first}})
     else:
-        show.accuracy(made, without)
+        show.accuracy(made, without, unread)
 
 
 @app.command(epilog="Example: planner report case.json --pdf plan.pdf --html plan.html")
@@ -392,6 +424,8 @@ def trace(
         seq_len=seq_len, micro_batch=micro_batch, precision=precision, optimizer=optimizer,
         checkpointing=checkpointing, loss=loss,
     )  # fmt: skip
+    if memory_viz is not None:
+        _writable(memory_viz, case, "--memory-viz", "step.pickle")
     asked = answer.question(raw, module)
     mode = answer.mode_of(asked.case, replay)
     held = None if capacity is None else answer.size("--capacity", capacity)
@@ -407,6 +441,19 @@ def trace(
         show.written([str(memory_viz)])
 
 
+def _writable(path: Path, case: str | None, field: str, near: str) -> None:
+    """Say before the work, not after it, that a file cannot be written or would overwrite the case."""
+    if case not in (None, "-") and path.absolute() == Path(str(case)).absolute():
+        raise BadInput(Problem(field, phrase("problem.same-file", path=path), near))
+    try:
+        refused = errno.EISDIR if path.is_dir() else 0 if path.absolute().parent.is_dir() else errno.ENOENT
+    except (OSError, ValueError):
+        return  # writing tells
+    if refused:
+        because = system(OSError(refused, os.strerror(refused)))
+        raise BadInput(Problem(field, phrase("problem.file", path=path, because=because), near))
+
+
 def _write(path: Path, data: bytes, field: str = "report") -> None:
     try:
         path.write_bytes(data)
@@ -417,6 +464,9 @@ def _write(path: Path, data: bytes, field: str = "report") -> None:
 def main(arguments: list[str] | None = None) -> None:
     """The program `planner`: runs a command and ends with its exit status; a wrong input is told, never traced back."""
     given = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # letters that it cannot hold are escaped, not fatal
+            stream.reconfigure(errors="backslashreplace")
     i18n.use(_stated(given))
     try:
         status = app(args=given, standalone_mode=False)
@@ -426,6 +476,12 @@ def main(arguments: list[str] | None = None) -> None:
         _tell(error, given, WRONG_INPUT)
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
+    except SystemExit:  # typer's and rich's answer to a closed pipe
+        sys.exit(UNREAD)
+    except OSError as error:
+        if error.errno not in _UNWRITTEN or error.filename is not None:
+            raise
+        _tell_unwritten(error)
     except typer.Abort:
         sys.exit(WRONG_INPUT)
     except Exception as error:
@@ -479,6 +535,14 @@ def _needed(option: Any) -> Phrase:
     if low is not None and high is not None:
         return phrase("needed.between", low=low, high=high)
     return Phrase("needed.integer" if kind is int else "needed.text")
+
+
+def _tell_unwritten(error: OSError) -> None:
+    """Say that the output cannot be written, and leave nothing that Python would try to write at its end."""
+    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    problem = phrase("problem.file", path=t("command.standard-output"), because=system(error))
+    show.problems(BadInput(Problem(t("command.line"), problem)))
+    sys.exit(WRONG_INPUT)
 
 
 def _tell(error: PlannerError, given: list[str], status: int) -> None:

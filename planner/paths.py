@@ -38,7 +38,10 @@ def user_data() -> Path:
     HEADROOM_HOME when it is set, else the place that the operating system has for such things.
     """
     if home := os.environ.get("HEADROOM_HOME"):
-        return Path(home).expanduser().resolve()
+        try:
+            return Path(home).expanduser().resolve()
+        except RuntimeError:  # "~somebody", who has no account here: a folder of that name, as a shell has it
+            return Path(home).resolve()
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local") / "Headroom"
     if sys.platform == "darwin":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +14,8 @@ from planner.answers import in_gib
 from planner.errors import PlannerError
 from planner.evidence import table as evidence
 from planner.evidence.accuracy import Accuracy, LeftOut
-from planner.i18n import t
+from planner.evidence.records import Line
+from planner.i18n import said, t
 from planner.quantity import Quantity, value_of
 from planner.search.largest import Largest
 from planner.search.limits import Limit
@@ -202,7 +204,7 @@ def _cell(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def accuracy(found: Accuracy, without: dict[str, list[LeftOut]]) -> None:
+def accuracy(found: Accuracy, without: dict[str, list[LeftOut]], unread: Sequence[Line] = ()) -> None:
     """The answer of `evidence`."""
     for name, some in found.splits.items():
         heads = ("rows", "groups", "error", "by_repository", "bias", "p90", "band", "half_width")
@@ -215,6 +217,9 @@ def accuracy(found: Accuracy, without: dict[str, list[LeftOut]]) -> None:
         out.print(lines)
     for sentence in evidence.sentences(found):
         out.print(escape(sentence))
+    if unread:
+        first = unread[0]
+        out.print(escape(t("evidence.unread", n=len(unread), line=first.number, problem=said(first.problem))))
     for key, some_left in without.items():
         out.print(t(f"evidence.without_{key}"), style="bold")
         lines = _table(t(f"evidence.{key}"), t("evidence.rows"), t("evidence.error_with"), t("evidence.error_without"))

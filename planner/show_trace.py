@@ -25,7 +25,7 @@ def trace(traced: Traced) -> None:
     moment = t(f"trace.moment.{peak['moment']}")
     out.print(escape(t("trace.show.headline", peak=_gib(same.traced), moment=moment, op=peak["op"], module=module)))
     if same.closed is not None and same.difference is not None:
-        out.print(t("trace.show.closed", closed=_gib(same.closed), difference=round(same.difference, 4) + 0.0))
+        out.print(t("trace.show.closed", closed=_gib(same.closed), difference=round(same.difference, 3) + 0.0))
     for note in traced.notes:
         out.print(escape(str(note)))
     _terms(traced)

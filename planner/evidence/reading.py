@@ -85,7 +85,9 @@ class Reader:
         self.problems.append(Problem(field, phrase("problem.not-a", value=shown, needed=Phrase(f"needed.{needed}"))))
 
     def missing(self, field: str) -> None:
-        """Note a field that nothing can be computed without."""
+        """Note a field that nothing can be computed without; one that is there but wrong has been told."""
+        if any(problem.field == field for problem in self.problems):
+            return
         self.problems.append(Problem(field, Phrase("record.missing")))
 
     def contradiction(self, field: str, why: str, **values: Any) -> None:

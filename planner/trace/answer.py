@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,11 @@ MODES = ("native", "expandable")
 WORKSPACE = {"hopper": 32 * 2**20, "": 8 * 2**20 + 128 * 2**10}
 #: a model that every part of a case but the model is read with, where the formulas do not know the model
 _PLACEHOLDER = "llama-3-8b"
+#: what the formulas say of a configuration that no code makes a sound model of
+_WRONG = {"problem.not-a", *(f"problem.config.{k}" for k in (
+    "too-small", "too-large", "uneven-heads", "no-multiple", "experts"))}  # fmt: skip
+_CONSTRUCTOR = "package.module:constructor"
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Question:
     case: Case
     config: Mapping[str, Any] | None = None
     module: str | None = None
+    #: why the formulas do not answer for the configuration, where it is not for the architecture
+    unread: tuple[Problem, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -77,6 +85,8 @@ class Question:
 def question(raw: Mapping[str, Any], module: str | None = None) -> Question:
     """The question of a raw case. An architecture that the formulas do not know is traced without them."""
     if module is not None:
+        if not _MODULE.fullmatch(module):
+            raise BadInput(Problem("--module", phrase("trace.module-form", name=repr(module[:100])), _CONSTRUCTOR))
         return Question(cases.case({**raw, "model": raw.get("model") or _PLACEHOLDER}), module=module)
     try:
         return Question(cases.case(raw))
@@ -86,11 +96,13 @@ def question(raw: Mapping[str, Any], module: str | None = None) -> Question:
         config = _configuration(raw)
         if config is None or not all(_of_the_model(p) for p in error.problems):
             raise
-        return Question(cases.case({**raw, "model": _PLACEHOLDER}), config=config)
+        return Question(cases.case({**raw, "model": _PLACEHOLDER}), config=config, unread=error.problems)
 
 
 def _of_the_model(problem: Problem) -> bool:
-    return problem.field.split(".")[0] == "model"
+    """Whether the code of a model may know what the formulas do not: its default for a field, an activation."""
+    wrong = isinstance(problem.what, Phrase) and problem.what.key in _WRONG
+    return problem.field.split(".")[0] == "model" and not wrong
 
 
 def _configuration(raw: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -121,6 +133,8 @@ def mode_of(case: Case, asked: str | None) -> str:
 def size(field: str, text: str) -> int:
     """A size such as 79.2GiB, in bytes; a bare number is GiB."""
     stated = text.strip()
+    if len(stated) > 40:
+        raise BadInput(Problem(field, phrase("problem.unknown", word=repr(stated[:37] + "...")), "79.2GiB"))
     if stated.replace(".", "", 1).isdigit():
         stated += " GiB"
     try:
@@ -128,7 +142,7 @@ def size(field: str, text: str) -> int:
     except PlannerError as error:
         raise BadInput([Problem(field, p.what, "79.2GiB") for p in error.problems]) from None
     if found <= 0:
-        raise BadInput(Problem(field, phrase("problem.unknown", word=repr(text)), "79.2GiB"))
+        raise BadInput(Problem(field, phrase("problem.too-small", value=text.strip()), "79.2GiB"))
     return found
 
 
@@ -153,7 +167,10 @@ def answer(asked: Question, found: Mapping[str, Any], mode: str, capacity: int |
     raw = found.get("log")
     replayed = replay(Log.from_json(raw), settings(case, mode, capacity)) if raw else None
     said = tuple(notes(case)) if asked.module is None else (Phrase("trace.note.module"),)
-    if asked.config is not None:
+    if asked.unread:
+        problems = "; ".join(str(p).rstrip(".。") for p in asked.unread)
+        said = (*said, phrase("trace.note.unread-model", problems=problems))
+    elif asked.config is not None:
         said = (*said, Phrase("trace.note.unknown-model"))
     return Traced(case, found, compare(case, found, asked.known), replayed, mode, capacity, said)
 
@@ -162,4 +179,8 @@ def trace(
     asked: Question, mode: str, capacity: int | None = None, progress: run.Progress | None = None, fresh: bool = False
 ) -> Traced:
     """Trace a question and replay its log. Raises BadInput, TraceFailed or MissingDependency."""
-    return answer(asked, run.trace(asked.request(), progress, fresh), mode, capacity)
+    try:
+        found = run.trace(asked.request(), progress, fresh)
+    except run.TraceFailed as error:
+        raise run.TraceFailed([*asked.unread, *error.problems]) from None  # the formulas' words name the field
+    return answer(asked, found, mode, capacity)

@@ -30,6 +30,9 @@ LIBRARIES = ("torch", "transformers", "peft")
 NEEDED = ("torch", "transformers")
 #: traces kept on disk; the oldest go first. One is 0.1 to 1 MB
 MOST_KEPT = 200
+#: what every answer of the worker holds
+WHOLE = {"peak_bytes", "peak", "phases", "params", "trainable", "layers", "flops", "operations", "timeline", "log",
+         "versions", "seconds"}  # fmt: skip
 _WORKER = "planner.trace.worker"
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -221,7 +224,7 @@ def recall(request: dict[str, Any]) -> dict[str, Any] | None:
         found = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, ValueError, gzip.BadGzipFile):
         return None
-    if not isinstance(found, dict) or "peak_bytes" not in found:
+    if not isinstance(found, dict) or not found.keys() >= WHOLE:
         return None
     found["from_cache"] = True
     return found

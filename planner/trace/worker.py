@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 #: the most memory of its own that a worker may take, in bytes; a trace of a 405B model needs about 1 GB
 MOST_MEMORY = 8 * 2**30
@@ -22,8 +21,10 @@ def main() -> None:
     """Trace one request and end."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    line = sys.stdin.readline()
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    asked = os.fdopen(os.dup(0), encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # model code that reads its input finds none, and does not wait for it
+    line = asked.readline()
+    threading.Thread(target=_end_with_input, args=(asked,), daemon=True).start()
 
     def say(message: dict[str, Any]) -> None:
         out.write(json.dumps(message, allow_nan=False) + "\n")
@@ -88,9 +89,9 @@ def _quiet() -> None:
     logging.disable(logging.WARNING)
 
 
-def _end_with_input() -> None:
+def _end_with_input(asked: TextIO) -> None:
     """Wait until nobody can ask anything any more."""
-    while sys.stdin.readline():
+    while asked.readline():
         pass
     os._exit(3)
 

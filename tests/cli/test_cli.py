@@ -9,13 +9,13 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from planner import cli
+from planner import cli, paths
 from planner.spec.stack import stacks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -451,3 +451,56 @@ def test_the_program_ends_with_the_contracts_status(status: int, arguments: list
     assert done.stderr == ""
     found = answer(done.stdout)
     assert ("error" in found) == (status >= 2)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize("arguments", [["catalog"], ["catalog", "--json"], ["fit", *SMALL], ["--help"]])
+def test_an_output_that_cannot_be_written_is_told(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = started(arguments, stdout=full)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "standard output" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["catalog"], ["catalog", "--json"], ["fit", *TIGHT, "--require-fit"]])
+def test_nobody_who_reads_is_no_answer_about_the_fit(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = started(arguments, stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + 13, "")
+
+
+@pytest.mark.parametrize("arguments", [["fit", "-"], ["predict", "-"], ["evidence", "-"]])
+def test_a_closed_standard_input_is_told(arguments: list[str]) -> None:
+    script = "import os, sys; os.close(0); os.execv(sys.executable, [sys.executable, '-m', 'planner', *sys.argv[1:]])"
+    done = started(arguments, program=("-c", script), stdout=subprocess.PIPE)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "-: It is closed" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--lang", "zh"], ["--json"], ["--lang", "zh", "--json"]])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_without_our_letters_gets_them_escaped(arguments: list[str], encoding: str) -> None:
+    done = started(["fit", *SMALL, *arguments], stdout=subprocess.PIPE, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    if "--json" in arguments:
+        assert answer(done.stdout)["verdict"] == "fits"
+
+
+def started(
+    arguments: list[str], stdout: Any, program: Sequence[str] = ("-m", "planner"), **more: str
+) -> subprocess.CompletedProcess[str]:
+    """The program with an output of its own."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", **more}
+    command = [sys.executable, *program, *arguments]
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+        env=env, cwd="/", check=False,
+    )  # fmt: skip
+
+
+def test_a_home_of_nobody_is_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADROOM_HOME", "~no-such-user/data")
+    assert paths.user_data() == tmp_path / "~no-such-user" / "data"

@@ -90,3 +90,24 @@ def test_a_file_without_a_single_point_is_a_table_without_figures(run: Run, tmp_
     status, out, _ = run("evidence", str(tmp_path / "none.jsonl"), "--json")
     assert status == 0
     assert json.loads(out)["memory"]["mape"] is None
+
+
+def test_lines_without_a_record_are_told_beside_the_table(run: Run, runs: Path) -> None:
+    assert json.loads(run("evidence", str(runs), "--json")[1])["unread"]["n"] == 1
+    assert "1 lines hold no record; the first: line 2" in run("evidence", str(runs))[1]
+    assert "第 2 行" in run("evidence", str(runs), "--lang", "zh")[1]
+    assert json.loads(run("evidence", str(runs), "--json", "--leave-out")[1])["unread"]["n"] == 1
+
+
+def test_a_wrong_field_is_not_missing_as_well(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps({**DENSE, "arch": {**DENSE["arch"], "hidden_size": "x"}}), encoding="utf-8")
+    (one,) = answered(run("predict", str(path))[1])
+    assert one["reason"].count("arch.hidden_size") == 1
+
+
+def test_half_a_letter_is_answered_as_json(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps({**DENSE, "id": "\ud800"}), encoding="utf-8")
+    status, out, _ = run("predict", str(path))
+    assert (status, answered(out)[0]["id"]) == (0, "\ud800")

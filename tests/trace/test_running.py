@@ -13,7 +13,7 @@ import pytest
 from planner.cli import main
 from planner.errors import BadInput, MissingDependency
 from planner.trace import run
-from planner.trace.answer import Question, answer, question
+from planner.trace.answer import Question, answer, question, trace
 
 TINY = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -69,7 +69,8 @@ def test_a_spoiled_cache_is_traced_anew() -> None:
     asked = question(CASE).request(log=False)
     run.trace(asked)
     (kept,) = Path(os.environ["HEADROOM_HOME"], "traces").glob("*.json.gz")
-    for spoiled in (b"no gzip", gzip.compress(b"no json"), gzip.compress(b"[]"), b""):
+    packed = [gzip.compress(text) for text in (b"no json", b"[]", b'{"peak_bytes": 1}')]
+    for spoiled in (b"no gzip", *packed, b""):
         kept.write_bytes(spoiled)
         assert run.recall(asked) is None
 
@@ -133,6 +134,10 @@ def make():
         ("def make():\n    os.kill(os.getpid(), signal.SIGSEGV)\n", "ended by itself"),
         ("def make():\n    raise MemoryError('no more')\n", "out of memory"),
         ("def make():\n    return 7\n", "not a torch module"),
+        ("def make(width):\n    return nn.Linear(width, 4)\n", "must be callable without arguments: missing"),
+        ("make = 7\n", "--module: theirs:make is of the type int"),
+        ("def make(:\n", "--module: theirs:make cannot be had"),
+        ("import sys\n\ndef make():\n    return sys.stdin.read() or 7\n", "gave int"),
         ("def make():\n    raise RuntimeError('their own words')\n", "their own words"),
     ],
 )  # fmt: skip
@@ -168,6 +173,33 @@ def test_an_architecture_without_formulas_is_traced_without_them(config: dict[st
     assert made.comparison.closed is None
     assert found["peak_bytes"] > 0
     assert [one["layer"] for one in found["layers"]][-1] == "outside"
+
+
+@pytest.mark.parametrize("named", ["theirs", "theirs:", ":make", "../theirs:make", ".theirs:make", "a.py:b c", ""])
+def test_a_name_that_can_be_no_module_is_told_before_anything_is_run(named: str) -> None:
+    with pytest.raises(BadInput) as told:
+        question(CASE, named)
+    assert [(p.field, p.nearest) for p in told.value.problems] == [("--module", "package.module:constructor")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_hidden_layers", 0), ("num_hidden_layers", -3), ("num_hidden_layers", 10**6), ("hidden_size", "64"),
+     ("num_key_value_heads", 3), ("attention_dropout", 1.5), ("vocab_size", 10**12)],
+)  # fmt: skip
+def test_a_configuration_of_no_sound_model_is_refused_before_it_is_traced(key: str, value: object) -> None:
+    with pytest.raises(BadInput) as told:
+        question({**CASE, "model": {**TINY, key: value}})
+    assert [p.field for p in told.value.problems] == [f"model.{key}"]
+
+
+def test_what_the_formulas_cannot_read_is_named_beside_the_trace() -> None:
+    asked = question({**CASE, "model": {**TINY, "hidden_act": "relu6"}})
+    made = answer(asked, run.trace(asked.request()), "native", None)
+    assert "relu6" in " ".join(str(note) for note in made.notes)
+    with pytest.raises(run.TraceFailed) as told:
+        trace(question({**CASE, "model": {**TINY, "hidden_act": "frob"}}), "native")
+    assert "model.hidden_act" in [p.field for p in told.value.problems]
 
 
 def test_everything_that_cannot_be_traced_is_said_at_once() -> None:
@@ -215,9 +247,23 @@ def spoken(capsys: pytest.CaptureFixture[str], words: list[str]) -> dict[str, An
     return said
 
 
-@pytest.mark.parametrize("option", [["--replay", "natve"], ["--capacity", "a lot"], ["--capacity", "-3GiB"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--replay", "natve"], ["--capacity", "a lot"], ["--capacity", "-3GiB"], ["--capacity", "9" * 5000],
+     ["--memory-viz", "no/such/folder/step.pickle"], ["--memory-viz", "."], ["--module", "theirs"]],
+)  # fmt: skip
 def test_a_wrong_option_is_told(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["trace", "--model", "llama-3-8b", *option, "--json"])
     assert ended.value.code == 2
     assert json.loads(capsys.readouterr().out)["error"]["problems"][0]["field"] == option[0]
+
+
+def test_the_case_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(json.dumps(CASE), encoding="utf-8")
+    with pytest.raises(SystemExit) as ended:
+        main(["trace", str(path), "--memory-viz", str(path)])
+    assert ended.value.code == 2
+    assert "--memory-viz" in capsys.readouterr().err
+    assert json.loads(path.read_text(encoding="utf-8")) == CASE

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -204,9 +206,17 @@ def _users(named: str) -> Built:
     """`package.module:constructor`, called without arguments: a module, or a module and the batch it is fed."""
     place, _, attribute = named.partition(":")
     try:
-        made = getattr(importlib.import_module(place), attribute)()
-    except (ImportError, AttributeError) as error:
+        constructor = getattr(importlib.import_module(place), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise CannotTrace("--module", "no-module", name=named, error=error) from error
+    if not callable(constructor):
+        raise CannotTrace("--module", "not-callable", name=named, got=type(constructor).__name__)
+    with contextlib.suppress(ValueError):  # what is written in C may not tell its arguments
+        try:
+            inspect.signature(constructor).bind()
+        except TypeError as error:
+            raise CannotTrace("--module", "arguments", name=named, error=error) from error
+    made = constructor()
     model, batch = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(model, nn.Module):
         raise CannotTrace("--module", "not-a-module", name=named, got=type(made).__name__)
