@@ -20,7 +20,6 @@ Not drawn, because no closed form claims it to a per cent:
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from planner import cases
 from planner.errors import BadInput
 from planner.trace.compare import compare
 from planner.trace.request import request
-from tests.oracles.traced import quiet
+from tests.oracles.traced import fresh
 
 FAMILIES = (
     "llama-2-7b", "llama-3-8b", "llama-3.2-1b", "smollm2-1.7b", "mistral-7b", "qwen2.5-7b", "qwen3-8b", "phi-3-mini",
@@ -139,12 +138,7 @@ def _adapters(chance: random.Random, family: str, plan: dict[str, Any]) -> dict[
 
 def compared(wanted: list[Case], workers: int = 2) -> Iterator[Compared]:
     """Each configuration traced, in a process of its own (a trace registers operations for good), and compared."""
-    import peft  # noqa: F401 - loaded once here, so that no forked worker loads it again
-    import transformers  # noqa: F401
-
-    import planner.trace.inside.step  # noqa: F401
-
-    with multiprocessing.get_context("fork").Pool(workers, quiet, maxtasksperchild=1) as pool:
+    with fresh(workers) as pool:
         yield from pool.imap_unordered(_compared, wanted, chunksize=1)
 
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Callable, Iterable
+from multiprocessing.pool import Pool
 from typing import Any, TypeVar
 
 Given, Answer = TypeVar("Given"), TypeVar("Answer")
 
 
 def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int = 2) -> list[Answer]:
-    """`work` of each, every one in a fresh fork of a process that has the libraries loaded."""
-    import peft  # noqa: F401
-    import transformers  # noqa: F401
-
-    import planner.trace.inside.step  # noqa: F401
-
-    with multiprocessing.get_context("fork").Pool(workers, quiet, maxtasksperchild=1) as pool:
+    """`work` of each, every one in a process of its own."""
+    with fresh(workers) as pool:
         return list(pool.imap(work, given, chunksize=1))
+
+
+def fresh(workers: int = 2) -> Pool:
+    """A pool whose every task gets a process that has the libraries loaded and has traced nothing.
+
+    They are forked off a server without threads: a fork of this process, which has some, may wait for ever.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["peft", "transformers", "planner.trace.inside.step"])
+    return context.Pool(workers, quiet, maxtasksperchild=1)
 
 
 def quiet() -> None:
