@@ -35,7 +35,7 @@ def show(case: Case) -> None:
         return
     _heading()
     if lacking := run.missing():
-        missing = Problem("trace", phrase("trace.missing", names=", ".join(lacking)), run.INSTALL)
+        missing = Problem("trace", phrase("trace.missing", names=", ".join(lacking)), run.install())
         _refused([missing], heading=False)
         return
     _ask(tracing, request)

@@ -70,7 +70,7 @@ class Running:
     def __init__(self, request: dict[str, Any]):
         if lacking := missing():
             said = phrase("trace.missing", names=", ".join(lacking))
-            raise MissingDependency(Problem("trace", said, _install(LIBRARIES)))
+            raise MissingDependency(Problem("trace", said, install(LIBRARIES)))
         self.request = request
         self.started = time.monotonic()
         self.stage, self.share = "import", 0.0
@@ -189,7 +189,8 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p)}
 
 
-def _install(names: tuple[str, ...]) -> Phrase:
+def install(names: tuple[str, ...] = LIBRARIES) -> Phrase:
+    """The line that installs what a trace needs."""
     return phrase("trace.install.line", names=" ".join(names))
 
 
@@ -207,7 +208,7 @@ def _problem(failure: dict[str, Any]) -> Problem:
     if kind == "cannot":
         return Problem(what or "trace", phrase(f"trace.worker.{failure['key']}", **failure["values"]))
     if kind == "missing":
-        return Problem("trace", phrase("trace.missing", names=what), _install((what,) if what else LIBRARIES))
+        return Problem("trace", phrase("trace.missing", names=what), install((what,) if what else LIBRARIES))
     known = kind if kind in ("values", "memory", "crashed") else "failed"
     return Problem("trace", phrase(f"trace.failed.{known}", place=what or "?", because=because))
 

@@ -270,7 +270,7 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(
     app = open_app(**LINK)
     assert app.button(key="trace-start").disabled
     assert "transformers" in text(app)
-    assert run.INSTALL in text(app)
+    assert str(run.install()) in text(app)
 
 
 @pytest.mark.parametrize("worker", ["planner.trace.no_such_worker"])
