@@ -34,16 +34,16 @@ class Gathering:
     """
 
     root: Quantity
-    first: tuple[Quantity, ...]
-    last: tuple[Quantity, ...]
-    buffer: tuple[Quantity, ...]
-    own_head: tuple[Quantity, ...]
     at_forward: Quantity
     at_loss: Quantity
     kept_gathered: Quantity
     layer: Quantity
     at: Callable[[Group, Quantity], list[Quantity]]
     root_moments: Callable[[States, Quantity, list[Quantity]], list[Quantity]]
+    first: tuple[Quantity, ...] = ()
+    last: tuple[Quantity, ...] = ()
+    buffer: tuple[Quantity, ...] = ()
+    own_head: tuple[Quantity, ...] = ()
 
 
 def _nothing(name: str, why: str = "whole-weights") -> Quantity:
@@ -58,7 +58,10 @@ def gathering(setting: Setting) -> Gathering:
     if setting.case.plan.data_parallel == "zero" and setting.stack.live_elements:
         live = _zero3(setting)
     none = _nothing("gathered_root")
-    return Gathering(none, (), (), (), (), none, live, none, live, lambda group, done: [], lambda held, x, tables: [])
+    return Gathering(
+        root=none, at_forward=none, at_loss=live, kept_gathered=none, layer=live, at=lambda group, done: [],
+        root_moments=lambda held, x, tables: [],
+    )  # fmt: skip
 
 
 def _zero3(setting: Setting) -> Quantity:

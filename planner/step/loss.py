@@ -40,7 +40,7 @@ def chunks_left(setting: Setting) -> Quantity:
         called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, chunks=setting.case.recipe.loss_chunks,
         grad_width=setting.store.act, tp=setting.case.plan.tp,
     )  # fmt: skip
-    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
+    return _here(setting, size)
 
 
 def logits_gradient(setting: Setting) -> Quantity:
@@ -49,7 +49,7 @@ def logits_gradient(setting: Setting) -> Quantity:
         called="logits_gradient", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
         tp=setting.case.plan.tp,
     )  # fmt: skip
-    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
+    return _here(setting, size)
 
 
 def _here(setting: Setting, size: Quantity) -> Quantity:
@@ -120,21 +120,25 @@ def _early_head_gradient(setting: Setting) -> list[Quantity]:
     """The head's gradient, which a fused or chunked head makes already in the forward."""
     if not setting.trained:
         return []
-    params = P.embedding_or_head(
+    return [whole_head(setting, setting.whole_gradient_width)]
+
+
+def _head_weights(setting: Setting) -> Quantity:
+    """Parameters of the head, which are the embedding's where they are tied."""
+    return P.embedding_or_head(
         called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
     )
-    return [
-        S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
-    ]
+
+
+def whole_head(setting: Setting, width: Like) -> Quantity:
+    """The head's gradient on this rank before anything is sharded, `width` B/param."""
+    return S.state_bytes(called="head_gradient", params=_head_weights(setting), param_width=width, ways=1)
 
 
 def head_copy(setting: Setting) -> Quantity:
     """Autocast's low-precision copy of the head."""
-    params = P.embedding_or_head(
-        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
-    )
     return T.weight_copies(
-        called="head_copy", params=params, act_width=setting.store.act, autocast=setting.store.autocast
+        called="head_copy", params=_head_weights(setting), act_width=setting.store.act, autocast=setting.store.autocast
     )
 
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.formulas import activations as A
-from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
-from planner.quantity import Like, Quantity, given, largest, total, where
+from planner.quantity import Quantity, given, largest, total, where
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
@@ -143,20 +142,21 @@ def _loss(step: Step) -> Quantity:
         A.copies_at_loss(called="weight_copies", size=t.copies, layers=g.layers, recomputed=flag)
         for g, t in step.groups
     ]
-    around = [
+    gather = step.gather
+    always = [
         *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy, loss.outputs(setting),
-        step.gather.root, step.gather.at_loss, step.gather.kept_gathered,
+        gather.kept_gathered,
     ]  # fmt: skip
-    found = [total("loss_backward", [*around, loss.backward(setting)])]
+    found = [total("loss_backward", [*always, gather.root, gather.at_loss, loss.backward(setting)])]
     if step.head_made:
-        made = [*step.head_made, step.layers[-1].input]
-        ahead = [step.gather.layer] if step.gather.first and not loss_inside(setting) else []
-        ready = [one for one in around if one is not step.gather.at_loss] if ahead else around
+        # the root's backward has begun: the last layer is there, wherever the loss was computed
+        last = gather.layer if gather.first else gather.at_loss
+        x = step.layers[-1].input
         grads = loss.chunks_left(setting) if by_chunks(setting) else loss.logits_gradient(setting)
-        found.append(total("head_backward", [*ready, *ahead, grads, *made]))
-        if apart(setting):
-            whole = [_whole_head(setting, setting.whole_gradient_width), step.layers[-1].input]
-            found.append(total("head_reduction", [*around, *whole, head_reduction(setting)]))
+        found.append(total("head_backward", [*always, gather.root, last, grads, *step.head_made, x]))
+        if apart(setting):  # a head of its own is resharded before it is reduced
+            whole = loss.whole_head(setting, setting.whole_gradient_width)
+            found.append(total("head_reduction", [*always, gather.at_loss, whole, x, head_reduction(setting)]))
     return largest("loss", found)
 
 
@@ -278,12 +278,11 @@ def _head_gradient(setting: Setting) -> Quantity:
     peft = setting.case.recipe.peft
     if peft and "head" not in peft.modules_to_save:
         return given(0.0, "B", "head_gradient", because=Phrase("because.frozen"))
-    params = P.embedding_or_head(
-        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
-    )
-    size = S.state_bytes(called="head_gradient", params=params, param_width=setting.whole_gradient_width, ways=1)
+    if apart(setting):
+        return head_gradient(setting)
+    size = loss.whole_head(setting, setting.whole_gradient_width)
     if setting.sharded:
-        return head_gradient(setting) if apart(setting) else size
+        return size
     return T.unless_carried(called="head_gradient", size=size, carried=_kept_whole(setting))
 
 
@@ -293,18 +292,11 @@ def _head_made(setting: Setting) -> tuple[Quantity, ...]:
     if not setting.trained or by_loss or setting.stack.fused_wgrad:
         return ()
     if not by_chunks(setting):
-        return (_whole_head(setting, setting.whole_gradient_width),)
+        return (loss.whole_head(setting, setting.whole_gradient_width),)
     # pieces are summed on autocast's copy of the head
-    piece = _whole_head(setting, where(setting.store.autocast, setting.store.act, setting.whole_gradient_width))
+    piece = loss.whole_head(setting, where(setting.store.autocast, setting.store.act, setting.whole_gradient_width))
     chunks = setting.case.recipe.loss_chunks
     return (T.summed_gradient(called="head_gradient", size=piece, chunks=chunks, alive=3),)
-
-
-def _whole_head(setting: Setting, width: Like) -> Quantity:
-    params = P.embedding_or_head(
-        called="head_weights", embedding=setting.embedding, head=setting.head, tied=setting.case.model.tied
-    )
-    return S.state_bytes(called="head_gradient", params=params, param_width=width, ways=1)
 
 
 def by_chunks(setting: Setting) -> bool:
@@ -330,11 +322,9 @@ def _root_reduce(step: Step) -> Quantity:
 
 def _optimizer(step: Step) -> Quantity:
     """The optimizer step: all gradients, all states, and the optimizer's temporaries."""
-    setting = step.setting
-    found = [step.held.resident, (step.stored,)]
-    temporary = [*_step_temporaries(setting), *_reduced_table(setting)]
+    temporary = [*_step_temporaries(step.setting), *_reduced_table(step.setting)]
     heaviest = [largest("temporaries", temporary)] if len(temporary) > 1 else temporary
-    return total("optimizer", [*(one for part in found for one in part), *heaviest])
+    return total("optimizer", [*step.held.resident, step.stored, *heaviest])
 
 
 def _reduced_table(setting: Setting) -> list[Quantity]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gzip
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -25,8 +25,8 @@ from typing import Any
 from planner import paths
 from planner.errors import MissingDependency, PlannerError, Problem
 from planner.i18n import Phrase, phrase
+from planner.trace.worker import LIBRARIES, versions
 
-LIBRARIES = ("torch", "transformers", "peft")
 NEEDED = ("torch", "transformers")
 #: traces kept on disk; the oldest go first. One is 0.1 to 1 MB
 MOST_KEPT = 200
@@ -250,18 +250,11 @@ def _place(request: dict[str, Any]) -> Path | None:
     """The file of a request; none for a user's own module, whose code may change under the same name."""
     if request["model"].get("module"):
         return None
-    stated = json.dumps([request, _versions(), _code()], sort_keys=True)
+    stated = json.dumps([request, versions(), _code()], sort_keys=True)
     return paths.user_data() / "traces" / f"{hashlib.sha256(stated.encode()).hexdigest()[:32]}.json.gz"
 
 
-def _versions() -> list[str]:
-    found = []
-    for name in LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append(f"{name} {importlib.metadata.version(name)}")
-    return found
-
-
+@functools.cache
 def _code() -> str:
     """A mark of the tracer's own code: a trace made by other code is made anew."""
     files = sorted((Path(__file__).parent / "inside").glob("*.py"))

@@ -6,6 +6,7 @@ error. `python -m planner.trace.worker` is not for people; `planner trace` is.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -13,6 +14,8 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
+#: what a trace is made with
+LIBRARIES = ("torch", "transformers", "peft")
 #: the most memory of its own that a worker may take, in bytes; a trace of a 405B model needs about 1 GB
 MOST_MEMORY = 8 * 2**30
 
@@ -53,12 +56,13 @@ def _trace(request: dict[str, Any], tell: Any) -> dict[str, Any]:
     return found
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """What the trace was made with."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {}
-    for name in ("torch", "transformers", "peft"):
+    for name in LIBRARIES:
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -20,7 +20,7 @@ from planner.evidence.predict import answer, predict
 from planner.evidence.records import Line
 from planner.evidence.rows import Row, rows, shipped
 from planner.units import gib
-from tests.app.visit import Open, metrics, run, said
+from tests.app.visit import Open, metrics, run, said, speaking
 from tests.evidence.samples import DENSE
 from views import _fields
 
@@ -46,15 +46,6 @@ def visit(open_app: Open) -> Visit:
         return run(app)
 
     return go
-
-
-def speaking(language: str, key: str, **values: Any) -> str:
-    """A phrase in a language."""
-    i18n.use(language)
-    try:
-        return i18n.t(key, **values)
-    finally:
-        i18n.use("en")
 
 
 def written(app: AppTest) -> str:

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from planner import article, explain, i18n, reference, terms, thumb
 from planner.calibration.coefficients import priors
 from planner.quantity import value_of
-from tests.app.visit import Open, metrics, run, said
+from tests.app.visit import Open, metrics, run, said, speaking
 
 RULES, FORMULAS = "views/rules_of_thumb.py", "views/formulas.py"
 LANGUAGES = ("en", "zh")
@@ -32,15 +32,6 @@ def visit(open_app: Open) -> Visit:
         return run(app)
 
     return go
-
-
-def speaking(language: str, key: str, **values: Any) -> str:
-    """A phrase in a language."""
-    i18n.use(language)
-    try:
-        return i18n.t(key, **values)
-    finally:
-        i18n.use("en")
 
 
 def tab(app: AppTest, page: str, name: str, language: str = "en") -> AppTest:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from streamlit.testing.v1 import AppTest
+
+from planner import i18n
 
 Open = Callable[..., AppTest]
 
@@ -21,6 +24,15 @@ def upload(app: AppTest, name: str, data: bytes | str) -> AppTest:
     data = data.encode("utf-8") if isinstance(data, str) else data
     app.file_uploader[0].set_value((name, data, "application/octet-stream"))
     return run(app)
+
+
+def speaking(language: str, key: str, **values: Any) -> str:
+    """A phrase in a language."""
+    i18n.use(language)
+    try:
+        return i18n.t(key, **values)
+    finally:
+        i18n.use("en")
 
 
 def metrics(app: AppTest) -> dict[str, str]:

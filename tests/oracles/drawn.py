@@ -29,7 +29,7 @@ from planner import cases
 from planner.errors import BadInput
 from planner.trace.compare import compare
 from planner.trace.request import request
-from tests.oracles.traced import fresh
+from tests.oracles.traced import apart
 
 FAMILIES = (
     "llama-2-7b", "llama-3-8b", "llama-3.2-1b", "smollm2-1.7b", "mistral-7b", "qwen2.5-7b", "qwen3-8b", "phi-3-mini",
@@ -138,8 +138,7 @@ def _adapters(chance: random.Random, family: str, plan: dict[str, Any]) -> dict[
 
 def compared(wanted: list[Case], workers: int = 2) -> Iterator[Compared]:
     """Each configuration traced, in a process of its own (a trace registers operations for good), and compared."""
-    with fresh(workers) as pool:
-        yield from pool.imap_unordered(_compared, wanted, chunksize=1)
+    yield from apart(_compared, wanted, workers)
 
 
 def _compared(one: Case) -> Compared:

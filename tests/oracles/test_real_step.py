@@ -89,6 +89,6 @@ def fake(which: str) -> int:
 @pytest.mark.oracle
 def test_a_fake_trace_equals_a_real_step() -> None:
     assert len(MODELS) == 10
-    measured, traced = apart(real, MODELS), apart(fake, MODELS)
+    measured, traced = list(apart(real, MODELS)), list(apart(fake, MODELS))
     off = {w: f / r - 1 for w, r, f in zip(MODELS, measured, traced, strict=True)}
     assert all(abs(size) < 0.001 for size in off.values()), off

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import sys
 import warnings
-from collections.abc import Callable, Iterable
-from multiprocessing.pool import Pool
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any, TypeVar
 
 Given, Answer = TypeVar("Given"), TypeVar("Answer")
+#: seconds that one may take; more is a hang
+LONGEST = 300
 
 
-def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int = 2) -> list[Answer]:
-    """`work` of each, every one in a process of its own."""
-    with fresh(workers) as pool:
-        return list(pool.imap(work, given, chunksize=1))
-
-
-def fresh(workers: int = 2) -> Pool:
-    """A pool whose every task gets a process that has the libraries loaded and has traced nothing.
+def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int = 2) -> Iterator[Answer]:
+    """`work` of each, every one in a process that has the libraries loaded and has traced nothing.
 
     They are forked off a server without threads: a fork of this process, which has some, may wait for ever.
+    Each starts by running this process's main module again, so that must not be the page of a Streamlit test
+    (which leaves its own there): the start would fail, and the pool would try again for ever.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["peft", "transformers", "planner.trace.inside.step"])
-    return context.Pool(workers, quiet, maxtasksperchild=1)
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
+        with context.Pool(workers, quiet, maxtasksperchild=1) as pool:
+            found = pool.imap(work, given, chunksize=1)
+            with contextlib.suppress(StopIteration):
+                while True:
+                    yield found.next(LONGEST)
+    finally:
+        sys.modules["__main__"] = main
 
 
 def quiet() -> None:

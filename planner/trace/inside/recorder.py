@@ -26,9 +26,9 @@ from torch.distributed.tensor import DTensor, _sharding_prop
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from planner.trace.events import grains
 from planner.trace.inside import kernels
 
-ROUND = 512
 #: operations that say what a buffer of FSDP2 is: operation -> (argument position or name, category)
 FSDP_BUFFERS = {
     "fsdp::all_gather_copy_in": (1, "gathered_weights"),
@@ -39,11 +39,6 @@ _WAIT = torch.ops._c10d_functional.wait_tensor.default
 #: the file in which DTensor works out shardings
 _PLANNING = _sharding_prop.__file__
 _COPY = torch.ops.aten._to_copy.default
-
-
-def rounded(size: int) -> int:
-    """Bytes of a block of torch's allocator that holds `size` bytes."""
-    return (size + ROUND - 1) // ROUND * ROUND
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -111,7 +106,7 @@ class Recorder(TorchDispatchMode):
         self._numbers = 0
         self._sequence: list[int] = [0]
         self._sequence_module: list[str] = [""]
-        self._watched: dict[int, tuple[Any, Live]] = {}
+        self._watched: dict[int, Live] = {}
         self._streams: dict[int, int] = {}
         self._stream_refs: list[Any] = []
         self._host = 0
@@ -124,7 +119,7 @@ class Recorder(TorchDispatchMode):
     def start(self, phase: str) -> None:
         """From here on operations belong to `phase`."""
         self.phase = phase
-        self._mark(f"phase:{phase}")
+        self.mark(f"phase:{phase}")
 
     def forget(self) -> None:
         """Start peaks, counts and points anew: what follows is the step that is reported."""
@@ -135,7 +130,8 @@ class Recorder(TorchDispatchMode):
 
     def mark(self, name: str) -> None:
         """Note a place in the log."""
-        self._mark(name)
+        if self.log:
+            self.events.append((0, 0, 0, 0, self._label(name)))
 
     def tag(self, tensor: Tensor, category: str) -> None:
         """Say what a tensor is; a storage not seen before is taken in."""
@@ -231,11 +227,10 @@ class Recorder(TorchDispatchMode):
         if key in self.live:
             return
         self._numbers += 1
-        number = self._numbers
-        ref = weakref.ref(storage, lambda _: self._died(key, number))
+        ref = weakref.ref(storage, lambda gone: self._died(key, gone))
         kind = "host" if self._host else category or self._kind(tensor, op)
         module = self.modules[-1] if self.modules else ""
-        entry = Live(number, storage.nbytes(), kind, op, module, self.phase, ref)
+        entry = Live(self._numbers, storage.nbytes(), kind, op, module, self.phase, ref)
         self.live[key] = entry
         self._add(entry)
 
@@ -266,16 +261,16 @@ class Recorder(TorchDispatchMode):
         entry = self.live.get(source.untyped_storage()._cdata)
         return "weight_copies" if entry is not None and entry.category == "weights" else None
 
-    def _died(self, key: int, number: int) -> None:
+    def _died(self, key: int, gone: Any) -> None:
         entry = self.live.get(key)
-        if entry is None or entry.number != number:
-            return
+        if entry is None or entry.ref is not gone:
+            return  # its place was taken by another
         del self.live[key]
         self._watched.pop(key, None)
         self._remove(entry)
 
     def _add(self, entry: Live) -> None:
-        size = rounded(entry.size)
+        size = grains(entry.size)
         if entry.category == "host":
             self.host_total += size
             self.host_peak = max(self.host_peak, self.host_total)
@@ -287,7 +282,7 @@ class Recorder(TorchDispatchMode):
             self.events.append((1, entry.number, entry.size, self._stream(), label))
 
     def _remove(self, entry: Live) -> None:
-        size = rounded(entry.size)
+        size = grains(entry.size)
         if entry.category == "host":
             self.host_total -= size
             return
@@ -298,7 +293,7 @@ class Recorder(TorchDispatchMode):
 
     def _retag(self, entry: Live, category: str) -> None:
         if entry.category not in (category, "host"):
-            size = rounded(entry.size)
+            size = grains(entry.size)
             self.by_category[entry.category] -= size
             self.by_category[category] += size
             entry.category = category
@@ -319,11 +314,11 @@ class Recorder(TorchDispatchMode):
                 continue
             self._retag(entry, category)
             if name == "fsdp::split_with_sizes_copy":
-                self._watched[storage._cdata] = (weakref.ref(storage), entry)
+                self._watched[storage._cdata] = entry
 
     def _look_at_watched(self) -> None:
-        for ref, entry in list(self._watched.values()):
-            storage = ref()
+        for entry in list(self._watched.values()):
+            storage = entry.ref()
             if storage is not None and (size := storage.nbytes()) != entry.size:
                 self._resized(entry, size)
 
@@ -345,7 +340,7 @@ class Recorder(TorchDispatchMode):
             if extra:
                 found["inside_kernels"] = extra
             self.peaks[self.phase] = Peak(total, op, self.where(), self.phase, self.operations, found)
-        self.points.append((total, self.operations))
+        self.points.append((self.operations, total))
 
     def where(self) -> str:
         """The module at work; in the backward, the one whose forward made the running node."""
@@ -378,11 +373,7 @@ class Recorder(TorchDispatchMode):
             self._numbers += len(sizes)
             self.events += [(1, first + i, size, self._stream(), label) for i, size in enumerate(sizes)]
             self.events += [(-1, first + i, size, 0, 0) for i, size in reversed(list(enumerate(sizes)))]
-        return sum(rounded(s) for s in sizes)
-
-    def _mark(self, name: str) -> None:
-        if self.log:
-            self.events.append((0, 0, 0, 0, self._label(name)))
+        return sum(grains(s) for s in sizes)
 
     def _label(self, text: str) -> int:
         return self.labels.setdefault(text, len(self.labels))

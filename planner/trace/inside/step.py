@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import time
 from collections import Counter
@@ -14,13 +15,15 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.tensor import DTensor
 
+from planner.trace.allocator import thin
+from planner.trace.events import grains
 from planner.trace.inside import device, spread
 from planner.trace.inside.adapters import adapt
 from planner.trace.inside.failure import CannotTrace
 from planner.trace.inside.losses import Loss, loss_of
 from planner.trace.inside.models import DTYPES, Built, build
 from planner.trace.inside.recompute import checkpointing, offloading
-from planner.trace.inside.recorder import Peak, Recorder, local, rounded
+from planner.trace.inside.recorder import Peak, Recorder, local
 
 #: operations of the loss's backward
 LOSS_BACKWARD = ("aten._log_softmax_backward_data.default", "aten.nll_loss_backward.default")
@@ -205,7 +208,7 @@ class _Run:
         found: Counter[str] = Counter()
         for entry in self.recorder.live.values():
             if entry.phase == "forward" and entry.category in ("activations", "weight_copies", "host"):
-                found[_layer_of(entry.module, self.built.layer_names)] += rounded(entry.size)
+                found[_layer_of(entry.module, self.built.layer_names)] += grains(entry.size)
         return dict(found)
 
     def report(self) -> dict[str, Any]:
@@ -223,12 +226,12 @@ class _Run:
             "phases": {name: self._peak(peak) for name, peak in recorder.peaks.items()},
             "host_peak_bytes": recorder.host_peak,
             "after_forward_bytes": self.live_after_forward,
-            "trainable": sum(_whole(p) for p in self.trained),
+            "trainable": sum(p.numel() for p in self.trained),
             "layers": self._layers(optimizer_states),
             "flops": dict(recorder.flops),
             "flops_unknown": sorted(recorder.unknown_flops),
             "operations": recorder.operations,
-            "timeline": thinned(recorder.points),
+            "timeline": thin(recorder.points),
             "log": {"events": recorder.events, "labels": list(recorder.labels)} if self.request["log"] else None,
             "model_class": type(self.built.model).__name__,
         }
@@ -277,37 +280,12 @@ def _head(built: Built) -> str:
     return next((name for name, module in model.named_modules() if module is head and head is not None), " ")
 
 
-def thinned(points: list[tuple[int, int]], most: int = 2000) -> list[tuple[int, int]]:
-    """At most `most` points (operation, bytes) that keep every bucket's highest and lowest."""
-    if len(points) <= most:
-        return [(at, size) for size, at in points]
-    width = -(-len(points) // (most // 2))
-    kept = []
-    for start in range(0, len(points), width):
-        part = points[start : start + width]
-        kept += sorted({max(part), min(part)}, key=lambda p: p[1])
-    return [(at, size) for size, at in kept]
-
-
 def _layer_of(module: str, layers: list[str]) -> str:
-    """The layer that a module path is in, or "" outside every layer. Wrappers put words in front and between."""
-    plain = module.replace("_orig_mod.", "").replace("_checkpoint_wrapped_module.", "")
-    for prefix in ("", "module.", "base_model.model."):
-        if plain.startswith(prefix):
-            short = plain.removeprefix(prefix)
-            parts = short.split(".")
-            for n in range(len(parts), 0, -1):
-                head = ".".join(parts[:n])
-                if head in _known(tuple(layers)):
-                    return head
-    return ""
-
-
-_KNOWN: dict[tuple[str, ...], frozenset[str]] = {}
-
-
-def _known(layers: tuple[str, ...]) -> frozenset[str]:
-    return _KNOWN.setdefault(layers, frozenset(layers))
+    """The layer that a module path is in, or "" outside every layer. Wrappers put words in front."""
+    if not layers:
+        return ""
+    found = re.search(rf"(?:^|\.)({re.escape(layers[0].rpartition('.')[0])}\.\d+)(?:\.|$)", module)
+    return found[1] if found else ""
 
 
 def _sizes(built: Built) -> dict[str, dict[str, int]]:
@@ -324,10 +302,6 @@ def _sizes(built: Built) -> dict[str, dict[str, int]]:
 def _bytes(tensor: torch.Tensor) -> int:
     part = local(tensor)
     return part.numel() * part.element_size()
-
-
-def _whole(parameter: torch.Tensor) -> int:
-    return int(parameter.numel())
 
 
 def optimizer(trained: list[dict[str, Any]], stated: dict[str, Any]) -> torch.optim.Optimizer:
