@@ -209,6 +209,7 @@ ABOUT_ZH = {
     "local_tokens": "单卡上一个微批次的 token 数。",
     "microbatch_bytes": "一个微批次的字节数。",
     "waiting_kept": "除正在计算的微批次外，流水线中等待的微批次所保存的张量。",
+    "former_inputs": "量化打包的线性层在下一次前向期间仍保留的上一次前向的输入；各层重算时没有。",
     "held_gradients": "FSDP1 包裹冻结权重、且用可重入方式重算时，各层输入的梯度一直留到反向结束（与输入本身一起）。",
     "in_flight_1f1b": "1F1B 调度下，一个阶段同时保留激活的微批次数（阶段从 0 起编号）。",
     "in_flight_interleaved": "交错 1F1B 的在途微批次数：2(p - i - 1) + (v - 1)p + 1 块，每块为一个阶段各层的 1/v。",
@@ -245,6 +246,7 @@ ABOUT_ZH = {
     "reduce_output": "reduce-scatter 的结果中属于本进程的一份，与其输入同时存在。",
     "forward_loss_width": "前向结束时每个 logit 的字节数：logits、较窄时的上转副本，以及 log softmax。",
     "chunked_loss_width": "分块前向结束时每个 logit 的字节数：logits 与每一块的 fp32 log softmax。",
+    "held_logits": "输出层运行时每个 logit 的字节数：当前的 logits，以及训练循环仍引用的上一次的 logits。",
     "split_loss_width": "torch 将词表切分到各进程时每个 logit 的字节数：其损失多保留一个 fp32 张量。",
     "partial_embedding": "torch 按行切分的嵌入层，在更新前每个进程上都有整张表的梯度。",
     "without_first_norm": "冻结的嵌入层之后，第一层线性层之前没有需要梯度的张量：其归一化不保存任何内容。",
@@ -273,7 +275,7 @@ ABOUT_ZH = {
     "unless_carried": "独立的一份梯度，除非已有缓冲区接收它。",
     "adds_into_buffer": "新梯度累加到完整缓冲区时为 1；分片的梯度一产生就归约。",
     "larger_if_carried": "目前已产生的分片梯度；如有之前微批次留下的梯度，则为全部。",
-    "unpacked_weight": "量化打包的基座中的一个权重，为矩阵乘解包成计算数据类型。",
+    "unpacked_weight": "量化打包的基座中的一个权重，为矩阵乘而解包；若随后还要转换数据类型，则同时存在两份。",
     "cached_one_stream": "只有一个计算流时，分配器在峰值之上的缓存块和碎块。",
     "stream_pools": (
         "FSDP 各通信流的内存池：根组的聚合与归约、四个层缓冲区和一次归约。每个流的池各有自己的峰值：一个流释放的"

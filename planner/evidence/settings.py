@@ -182,7 +182,7 @@ def _targets(read: Reader, peft: Mapping[str, Any]) -> tuple[list[str] | None, l
         word = SPELT.get(name.lower(), name.lower())
         if word in TARGETS:
             found += TARGETS[word]
-        elif word in WHOLE:
+        elif WHOLE.get(word) == "embedding":
             whole.append(WHOLE[word])
         else:
             read.note("peft.targets", "left out", "no-target", stated=name[:40])

@@ -208,6 +208,12 @@ def without_first_norm(size, unsaved, layers, done, recomputed):
     return where(recomputed, size, where(done < layers - 1, size - unsaved, size))
 
 
+@formula("B", source="bitsandbytes-source")
+def former_inputs(size, layers, recomputed):
+    """What packed linears hold of the pass before while the next runs forward; nothing where layers are recomputed."""
+    return where(recomputed, 0 * size, size * layers)
+
+
 @formula("B", source="fsdp1-reentrant")
 def held_gradients(size, layers):
     """Gradients of the layers' inputs that FSDP1's hooks on frozen weights hold to the end of a reentrant backward."""

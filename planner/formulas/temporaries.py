@@ -100,6 +100,12 @@ def chunked_loss_width(act_width, upcast_width):
     return act_width + upcast_width
 
 
+@formula("B/element", source="litgpt-source")
+def held_logits(act_width, held_width, held):
+    """Bytes a logit while the head runs: its logits, and those of the pass before where the loop still holds them."""
+    return act_width + where(held, held_width, 0 * held_width)
+
+
 @formula("B/element", source="tp-traces")
 def split_loss_width(logit_width, extra, tp):
     """Bytes a logit where torch splits the vocabulary over ranks: its loss keeps one fp32 tensor more."""
@@ -233,6 +239,6 @@ def larger_if_carried(size, all_gradients, carried):
 
 
 @formula("B", source="dettmers2023-qlora")
-def unpacked_weight(params, param_width):
-    """One weight of a packed base, unpacked to the compute dtype for its matrix product."""
-    return params * param_width
+def unpacked_weight(params, param_width, copies):
+    """One weight of a packed base, unpacked for its matrix product; twice where its dtype is then changed."""
+    return params * param_width * copies

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
-from planner.layers.ops import FP32, Op, Storage, Weight, adapter_input, dropout_mask, rank_channels
+from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, dropout_mask, rank_channels
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
 
@@ -46,7 +49,7 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
     named = {w.name: w for w in weights(attention, hidden)}
     into = tuple(w for n, w in named.items() if not n.startswith("o"))
     out = tuple(w for n, w in named.items() if n.startswith("o"))
-    made = [Op("qkv", into, rank_channels(readers(attention), store))]
+    made = [Op("qkv", into, (*rank_channels(readers(attention), store), *_padded(attention, store)))]
     if attention.qk_norm:
         made.append(
             N.qk_op(norm, attention.qk_norm, attention.heads, attention.kv_heads, attention.head_dim, store)
@@ -54,15 +57,27 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
     made.append(_core(attention, seq_len, store))
     q = P.local_channels(called="query_channels", channels=widths(attention)[0], tp=store.tp)
     copy = _token_major_copy(attention, q, seq_len, store)
-    adapter = (*adapter_input("o", q, store), *rank_channels(("o",), store))
+    adapter = (*adapter_inputs(("o",), q, store), *rank_channels(("o",), store))
     made.append(Op("o", out, (*copy, *adapter, *dropout_mask("attention", hidden, store))))
     return made
+
+
+def _padded(attention: Attention, store: Storage) -> tuple[Quantity, ...]:
+    """What adapters on a part of a fused projection give, kept where it is padded with zeros to the whole of it."""
+    if len(store.adapted_parts) in (0, 3):
+        return ()
+    q, k = (P.local_channels(called=c.name, channels=c, tp=store.tp) for c in widths(attention))
+    sizes = {"q": q, "k": k, "v": k}
+    return tuple(
+        A.kept(called=f"{part}.adapter_output", channels=sizes[part], width=store.adapter_act)
+        for part in sorted(store.adapted_parts)
+    )
 
 
 def _token_major_copy(attention: Attention, q: Quantity, seq_len: Like, store: Storage) -> tuple[Quantity, ...]:
     """The copy of flash attention's output that the output projection reads where query and key were put together
     anew by the rotation of a fused projection: the output then has their order, heads before tokens."""
-    if not (attention.fused_qkv and attention.rope and store.trained) or store.attention not in ("flash", "sdpa"):
+    if not (attention.fused_qkv and attention.rope and store.inputs_kept) or store.attention not in ("flash", "sdpa"):
         return ()
     copy = A.kept(called="attention.output_copy", channels=q, width=store.act)
     if not _masks(attention, store):
@@ -77,6 +92,8 @@ def _masks(attention: Attention, store: Storage) -> bool:
 
 def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
     """What the attention itself keeps: rotated query and key, value, output, and its statistics or scores."""
+    if attention.expanded and np.any(attention.heads != attention.kv_heads):
+        attention = replace(attention, kv_heads=attention.heads, fused_qkv=False)
     q, k = widths(attention)
     q = P.local_channels(called="query_channels", channels=q, tp=store.tp)
     k = P.local_channels(called="kv_channels", channels=k, tp=store.tp)

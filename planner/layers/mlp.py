@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
-from planner.layers.ops import FP32, Op, Storage, Weight, adapter_input, dropout_mask, rank_channels
+from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, dropout_mask, rank_channels
 from planner.quantity import Like, Quantity, given
 from planner.spec.model import Mlp
 
@@ -61,7 +61,7 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
     routed = A.routed_share(called="routed", channels=routed, tp=store.tp, etp=store.etp)
     passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
-    adapter = (*adapter_input("down", f, store), *rank_channels(("down",), store))
+    adapter = (*adapter_inputs(("down",), f, store), *rank_channels(("down",), store))
     last = Op("down", out, (*adapter, *dropout_mask("mlp", hidden, store)))
     both = P.head_width(called="gate_up_width", heads=2 if mlp.gated else 1, head_dim=f)
     gradient = A.kept(called="mlp.gate_up_gradient", channels=both, width=store.act)
@@ -90,7 +90,7 @@ def _gated(f: Quantity, store: Storage) -> Op:
     """act(gate) x up. Composed code keeps four tensors of f, a fused kernel recomputes act(gate) and keeps three."""
     names = ("gate", "activated", "up") if store.kernels == "composed" else ("gate", "up")
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
     gradients = [
         A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in ("product", "activated", "up")
     ]
@@ -103,7 +103,7 @@ def _plain(mlp: Mlp, f: Quantity, store: Storage) -> Op:
         return _composed_gelu(f, store)
     names = COMPOSED_KEPT.get(mlp.activation) if store.kernels == "composed" else None
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names or ("up",)]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
     passing = ("product", "half_input", "one_plus_tanh") if names else ("product", "up")
     gradients = [A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in passing]
     return Op("activation", (), (*kept, *product), (*kept, *gradients))
@@ -114,7 +114,7 @@ def _composed_gelu(f: Quantity, store: Storage) -> Op:
     wide = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
     parts = (("cube_input", wide), ("half_input", store.act), ("tanh", wide), ("one_plus_tanh", wide))
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=w) for n, w in parts]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.trained else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
     mode = A.pick_by_mode(
         called="mlp.composed_gelu_width",
         act_width=store.act,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
-from planner.layers.ops import FP32, Op, Storage, Weight
+from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs
 from planner.quantity import Like, Quantity
 from planner.spec.model import Norm
 
@@ -65,11 +65,8 @@ def outputs(name: str, width: Like, local: Like, store: Storage, readers: tuple[
                 readers=len(readers),
             ),
         )  # fmt: skip
-    return tuple(
-        A.kept(called=f"{reader}.adapter_input", channels=channels, width=store.adapter_act)
-        for reader in readers
-        if reader in store.adapted
-    )
+    own = [A.kept(called=f"{name}.output", channels=channels, width=store.act)] if store.packed_inputs else []
+    return (*own, *adapter_inputs(readers, channels, store))
 
 
 def _backward(norm: Norm, name: str, local: Like, store: Storage) -> tuple[Quantity, ...]:

@@ -66,6 +66,10 @@ class Storage:
     etp, ring       ranks that share each expert; context-parallel ranks that hand keys and values round, else 1
     wide_norms      LayerNorm runs in fp32 on a 16-bit stream (autocast)
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
+    adapted_parts   query, key and value as far as they carry one, where a stack fuses them by itself
+    adapter_casts   an adapter casts its input; else it keeps the very tensor that it reads
+    adapter_dropout each adapter drops out a part of its input, and keeps the rest and the mask
+    packed_inputs   linears of a packed base keep their input (bitsandbytes before 0.43)
     """
 
     act: Any
@@ -86,6 +90,15 @@ class Storage:
     etp: Any = 1
     ring: Any = 1
     wide_norms: bool = False
+    adapted_parts: frozenset[str] = frozenset()
+    adapter_casts: bool = True
+    adapter_dropout: bool = False
+    packed_inputs: bool = False
+
+    @property
+    def inputs_kept(self) -> bool:
+        """Whether a linear keeps its input, for the gradient of its weight or although nobody needs it."""
+        return self.trained or self.packed_inputs
 
 
 def rank_channels(names: Iterable[str], store: Storage) -> tuple[Quantity, ...]:
@@ -106,8 +119,12 @@ def dropout_mask(name: str, hidden: Like, store: Storage) -> tuple[Quantity, ...
     return (A.kept(called=f"{name}.dropout_mask", channels=local, width=1),)
 
 
-def adapter_input(name: str, channels: Like, store: Storage) -> tuple[Quantity, ...]:
-    """The cast copy of its input that an adapter on `name` keeps; nothing without one."""
-    if store.trained or name not in store.adapted:
-        return ()
-    return (A.kept(called=f"{name}.adapter_input", channels=channels, width=store.adapter_act),)
+def adapter_inputs(readers: Iterable[str], channels: Like, store: Storage) -> tuple[Quantity, ...]:
+    """What the adapters on linears that read one tensor keep of it: each its cast or what dropout left of it, with the
+    mask; else the tensor itself, once."""
+    names = [name for name in readers if name in store.adapted and not store.trained]
+    if not (store.adapter_casts or store.adapter_dropout):
+        names = [] if store.inputs_kept else names[:1]
+    kept = [A.kept(called=f"{name}.adapter_input", channels=channels, width=store.adapter_act) for name in names]
+    dropped = names if store.adapter_dropout else []
+    return (*kept, *(A.kept(called=f"{name}.adapter_mask", channels=channels, width=1) for name in dropped))

@@ -14,6 +14,7 @@ from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerErro
 from planner.i18n import Phrase, phrase, t
 from planner.spec import catalog, presets
 from planner.spec.case import Assumed, Case
+from planner.spec.coded import as_coded
 from planner.spec.fill import APPROXIMATE, filled_recipe
 from planner.spec.fill_plan import filled_plan
 from planner.spec.form import SCHEMA, CaseForm, nearby, validated
@@ -55,6 +56,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
     if _wants_zero(form):
         chosen = _with_engine(chosen)
     chosen = _loss_path(chosen, form)
+    shape = as_coded(shape, chosen)
     recipe = filled_recipe(form, shape, chosen, spellings(), problems, assumed)
     plan = filled_plan(form, cluster, chosen, spellings(), recipe, problems, assumed)
     if problems or cluster is None or recipe is None or plan is None:

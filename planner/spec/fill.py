@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from planner.errors import Problem
 from planner.i18n import Phrase, Said, phrase
 from planner.spec.case import Assumed
@@ -94,16 +96,17 @@ def filled_recipe(
     chunked = loss.startswith("chunked")
     if given.compile:
         fill.approximate("recipe.compile", "true", Phrase("assumed.compiled"))
+    seq_len = fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len"))
     return Recipe(
         framework=stack.id,
         task=task,
-        seq_len=fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len")),
+        seq_len=seq_len,
         precision=precision,
         optimizer=fill.choice("optimizer", stack.optimizer, Phrase("assumed.optimizer")),
         optimizer_impl=fill.choice("optimizer_impl", stack.optimizer_impl, of(stack)),
         attention=fill.choice("attention", stack.attention, Phrase("assumed.attention")),
         loss=loss,
-        loss_chunks=fill.number("loss_chunks", 8, phrase("assumed.default-of", of="torchtitan")) if chunked else 1,
+        loss_chunks=_loss_chunks(given, fill, stack, seq_len) if chunked else 1,
         global_batch=given.global_batch,
         tokens=given.tokens,
         dropout=given.dropout,
@@ -114,6 +117,13 @@ def filled_recipe(
         keeps_logits=stack.keeps_outputs and not loss.endswith("linear-ce"),
         **_checkpointing(given, fill, stack),
     )
+
+
+def _loss_chunks(given: RecipeForm, fill: Filler, stack: Stack, seq_len: Any) -> Any:
+    """Chunks of a chunked loss: as many as the stack's chunk of tokens makes of a sequence, or as torchtitan has."""
+    if stack.loss_chunk:
+        return fill.number("loss_chunks", np.maximum(1, -(-seq_len // stack.loss_chunk)), of(stack))
+    return fill.number("loss_chunks", 8, phrase("assumed.default-of", of="torchtitan"))
 
 
 def _task(given: RecipeForm, fill: Filler, stack: Stack) -> tuple[Peft | None, str]:
@@ -214,9 +224,20 @@ def _peft(
         rank=fill.number("rank", 16, Phrase("assumed.rank")),
         targets=_targets(given, table, problems, assumed),
         base_dtype=fill.choice("base_dtype", stack.packed_base if packed else "bf16", Phrase("assumed.method")),
-        adapter_dtype=fill.choice("adapter_dtype", "fp32", phrase("assumed.default-of", of="PEFT")),
+        adapter_dtype=fill.choice("adapter_dtype", _adapter_dtype(given, stack), _adapters_of(stack)),
         modules_to_save=tuple(dict.fromkeys(n for n in saved if n)),
     )
+
+
+def _adapter_dtype(given: RecipeForm, stack: Stack) -> str:
+    """The dtype that adapters have unless told otherwise."""
+    stated = given.precision.preset if isinstance(given.precision, PrecisionForm) else given.precision
+    return "bf16" if stack.adapter_dtype == "base" and (stated or stack.precision) == "bf16-pure" else "fp32"
+
+
+def _adapters_of(stack: Stack) -> Phrase:
+    """Who chose the adapters' dtype: the stack where it sets one, else PEFT."""
+    return of(stack) if stack.adapter_dtype != "fp32" else phrase("assumed.default-of", of="PEFT")
 
 
 def _targets(given: RecipeForm, table: Spellings, problems: list[Problem], assumed: list[Assumed]) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ class Attention:
 
     qk_norm     None, "head" (a norm over each head's channels) or "full" (over the whole width, OLMo 2)
     fused_qkv   one projection; the value is then a view that keeps the whole projection alive
+    expanded    keys and values of grouped heads are copied for every query head before the attention
     rope        rotary positions are applied to query and key (new tensors)
     window      sliding window in tokens on some layers, or None
     softcap     the scores pass through a soft cap (Gemma 2)
@@ -56,6 +57,7 @@ class Attention:
     out_bias: bool = False
     qk_norm: Literal["head", "full"] | None = None
     fused_qkv: bool = False
+    expanded: bool = False
     rope: bool = True
     window: int | None = None
     softcap: bool = False

@@ -44,6 +44,18 @@ class Stack:
                         "fused-ce.te" is the path under that implementation (`loss_impl`)
     keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
     packed_base         how a 4-bit base is stored
+    packed_head         the head is packed with the layers' weights
+    packed_inputs       linears of a packed base keep their input
+    unpacked_copies     how often an unpacked weight exists at once
+    adapter_dtype       dtype of adapters unless told otherwise; "base": that of the frozen weights that compute
+    adapter_dropout     adapters drop out a part of their input
+    keeps_graph         the loop still holds the last pass's logits, and with them its graph, through the next forward
+    mixed_units         FSDP1: frozen and trained weights share a flat parameter, which has a gradient for all of it
+    whole_accumulation  FSDP1: between micro-batches gradients stay whole on each rank (no_sync)
+    fused_qkv, expands_heads, parallel_layernorm   model code of its own: one projection for query, key and value;
+                        grouped keys and values copied for each query head; models with LayerNorm, rotary positions and
+                        no gate have parallel blocks
+    loss_chunk          tokens of a sequence in one chunk of a chunked loss; 0 for a number of chunks
     reentrant           layers are recomputed by torch's reentrant checkpointing
     allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
     based_on            the stack whose fields this file changes
@@ -91,6 +103,18 @@ class Stack:
     checkpointing: str = "none"
     loss_impl: str = ""
     packed_base: str = "nf4-dq"
+    packed_head: bool = False
+    packed_inputs: bool = False
+    unpacked_copies: int = 1
+    adapter_dtype: str = "fp32"
+    adapter_dropout: bool = False
+    keeps_graph: bool = False
+    mixed_units: bool = False
+    whole_accumulation: bool = False
+    fused_qkv: bool = False
+    expands_heads: bool = False
+    parallel_layernorm: bool = False
+    loss_chunk: int = 0
     reentrant: bool = False
     based_on: str = ""
     versions_of: str = ""

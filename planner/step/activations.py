@@ -22,6 +22,8 @@ RECOMPUTED: dict[str, float] = {
     "none": 0, "full": 1, "every-k": 1, "partial-layers": 1, "selective-op": 1, "selective-modules": 0,
 }  # fmt: skip
 REDUCED: dict[str, float] = {**RECOMPUTED, "selective-modules": 1}
+#: the tensors that a layer's linears read
+LINEAR_INPUTS = ("norm1.output", "norm2.output", "norm3.output", "attention.output_copy", "mlp.product")
 #: more regions than any model has
 ALL_REGIONS = 1_000_000
 
@@ -105,11 +107,36 @@ def without_first_norm(setting: Setting, group: Group, size: Quantity, done: Lik
     first = group.ops[0]
     if setting.trained or group is not setting.groups[0] or not first.name.startswith("norm"):
         return size
-    own = total("first_norm", [kept for kept in first.saved if not kept.name.endswith(".adapter_input")])
+    own = total("first_norm", [kept for kept in first.saved if ".adapter_" not in kept.name])
     return A.without_first_norm(
         called=size.name, size=size, layers=group.layers, done=done, recomputed=recomputed(setting),
         unsaved=A.microbatch_bytes(called="first_norm", tokens=setting.tokens, per_token=own),
     )  # fmt: skip
+
+
+def former_inputs(setting: Setting) -> list[Quantity]:
+    """Inputs that linears of a packed base keep of the pass before, where the loop still holds its graph.
+
+    They hang on the graph's nodes, not among the tensors that the backward releases.
+    """
+    if not (setting.store.packed_inputs and setting.stack.keeps_graph):
+        return []
+    again = recomputed(setting)
+    return [
+        A.former_inputs(
+            called="former_inputs", layers=g.layers, recomputed=again,
+            size=A.microbatch_bytes(called="layer_inputs", tokens=setting.tokens, per_token=_linear_inputs(g)),
+        )
+        for g in setting.groups
+    ]  # fmt: skip
+
+
+def _linear_inputs(group: Group) -> Quantity:
+    """What a layer's linears read, each tensor once, B/token."""
+    read = [kept for op in group.ops for kept in op.saved if kept.name in LINEAR_INPUTS]
+    apart = [kept for op in group.ops for kept in op.saved if kept.name == "attention.output"]
+    copied = any(kept.name == "attention.output_copy" for kept in read)
+    return total("linear_inputs", read if copied else [*read, *apart])
 
 
 def on_gpu(setting: Setting, size: Quantity, layers: Like) -> Quantity:

@@ -15,8 +15,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "optimizer_states": ("optimizer_states", "master"),
     "activations": (
-        "kept_by_layers", "held_gradients", "final_norm_saved", "embedding_mask", "waiting_microbatches", "ids", "rope",
-        "shared_mask", "last_hidden",
+        "kept_by_layers", "held_gradients", "former_inputs", "final_norm_saved", "embedding_mask",
+        "waiting_microbatches", "ids", "rope", "shared_mask", "last_hidden",
     ),
     "layer_at_work": ("working", "layer_input"),
     "logits_and_loss": ("loss_tensors", "kept_logits"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> G
     if case.recipe.peft is None:
         trained = total("trained_weights", [linear, other])
     else:
-        trained = _adapters(weights, store, plan.tp)
+        trained = _adapters(case, group, weights, store)
     sizes = [M.count(w.name, [w], **split) for w in weights if w.linear]
     stacked = [w for w in weights if w.name in ("gate", "up")] if group.mlp.kind == "moe" else []
     if stacked:  # experts are stacked, gate and up in one weight
@@ -108,10 +108,15 @@ def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> G
     )
 
 
-def _adapters(weights: tuple[Weight, ...], store: Storage, tp: Like) -> Quantity:
+def _adapters(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store: Storage) -> Quantity:
+    """Parameters of a layer's adapters; a stack that fuses projections by itself still adapts each of them."""
+    adapted = store.adapted
+    if case.stack.fused_qkv and case.recipe.peft and group.attention.kind == "gqa":
+        apart = replace(group, attention=replace(group.attention, fused_qkv=False))
+        weights, adapted = block.weights(apart, case.model.hidden), frozenset(case.recipe.peft.targets)
     parts = [
         P.adapter_params(called=f"{w.name}.adapter", rank=store.rank, rows=w.rows, cols=w.cols, copies=w.copies)
         for w in weights
-        if w.name in store.adapted
+        if w.name in adapted
     ]
     return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))

@@ -10,8 +10,10 @@ from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Like, Quantity, given, total
+from planner.spec.recipe import WIDTH
 from planner.step.activations import LayerTensors
 from planner.step.setting import Setting
+from planner.step.states import head_packed
 
 #: B a logit at the end of the forward and in the backward of the loss
 FULL = (10.0, 12.0)
@@ -32,6 +34,28 @@ def forward(setting: Setting) -> Quantity:
 def backward(setting: Setting) -> Quantity:
     """The loss in its own backward."""
     return _here(setting, _bytes(setting, 1))
+
+
+def before(setting: Setting) -> Quantity:
+    """At the head's last piece: the logits so far, and where the loop holds the last pass's those in fp32."""
+    width = T.held_logits(
+        called="logit_width", act_width=setting.store.act, held_width=WIDTH["fp32"], held=int(setting.stack.keeps_graph)
+    )
+    size = T.logits_bytes(
+        called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
+        tp=setting.case.plan.tp,
+    )  # fmt: skip
+    return _here(setting, size)
+
+
+def unpacked_head(setting: Setting) -> list[Quantity]:
+    """A packed head, unpacked for its matrix product."""
+    if not head_packed(setting):
+        return []
+    return [T.unpacked_weight(
+        called="unpacked_weight", params=setting.head, param_width=setting.store.act,
+        copies=setting.stack.unpacked_copies,
+    )]  # fmt: skip
 
 
 def chunks_left(setting: Setting) -> Quantity:

@@ -20,7 +20,7 @@ from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, apart, gathering, head_gradient, head_reduction, loss_inside
-from planner.step.setting import Group, Setting, gradients_leave
+from planner.step.setting import Group, Setting, gradients_leave, packed
 from planner.step.states import (
     GRADIENTS_WAYS,
     States,
@@ -110,9 +110,12 @@ def _forward(step: Step) -> Quantity:
     copies = [A.whole_copies(called="weight_copies", size=t.copies, layers=g.layers) for g, t in step.groups]
     gather, always = step.gather, [*step.held.resident, step.before, step.waiting]
     around = [*always, *step.kept, *copies, step.head_copy, gather.root, gather.kept_gathered, gather.at_forward]
+    around = [*around, *act.former_inputs(step.setting)]
     end = [*around, loss.forward(step.setting), *loss.last_hidden(step.setting, step.layers[-1])]
     if not gather.first:
-        return total("forward", end)
+        unpacked = [*around, *loss.unpacked_head(step.setting)]
+        heads = [total("forward_head", [*unpacked, loss.before(step.setting)])] if len(unpacked) > len(around) else []
+        return largest("forward", [total("forward_end", end), *heads]) if heads else total("forward", end)
     inside = loss_inside(step.setting)
     return largest("forward", [
         total("forward_end", [*end, *(gather.buffer if inside else ())]),
@@ -147,7 +150,9 @@ def _loss(step: Step) -> Quantity:
         *step.held.resident, step.before, *step.kept, step.waiting, *copies, step.head_copy, loss.outputs(setting),
         gather.kept_gathered,
     ]  # fmt: skip
-    found = [total("loss_backward", [*always, gather.root, gather.at_loss, loss.backward(setting)])]
+    found = [total("loss_backward", [
+        *always, gather.root, gather.at_loss, loss.backward(setting), *loss.unpacked_head(setting)
+    ])]  # fmt: skip
     if step.head_made:
         # the root's backward has begun: the last layer is there, wherever the loss was computed
         last = gather.layer if gather.first else gather.at_loss
@@ -257,10 +262,12 @@ def _instants(setting: Setting, group: Group) -> list[Quantity]:
 
 def _unpacked(setting: Setting, group: Group) -> list[Quantity]:
     """A packed base is unpacked one weight at a time for each matrix product."""
-    peft = setting.case.recipe.peft
-    if peft is None or WIDTH[peft.base_dtype] >= WIDTH["bf16"]:
+    if not packed(setting.case):
         return []
-    return [T.unpacked_weight(called="unpacked_weight", params=group.largest, param_width=setting.store.act)]
+    return [T.unpacked_weight(
+        called="unpacked_weight", params=group.largest, param_width=setting.store.act,
+        copies=setting.stack.unpacked_copies,
+    )]  # fmt: skip
 
 
 def _casts(setting: Setting) -> int:

@@ -149,8 +149,24 @@ def storage(case: Case) -> Storage:
         attention_dropout=attention_probability > 0,
         adapted=adapted(case) if peft else frozenset(),
         rank=peft.rank if peft else 0,
+        adapted_parts=frozenset(peft.targets) & FUSED_PARTS if peft and stack.fused_qkv else frozenset(),
+        adapter_casts=_adapter_casts(case),
+        adapter_dropout=bool(peft) and stack.adapter_dropout and recipe.dropout != 0,
+        packed_inputs=packed(case) and stack.packed_inputs,
         adapter_act=(act if precision.autocast else pick(peft.adapter_dtype, WIDTH)) if peft else act,
     )
+
+
+def packed(case: Case) -> bool:
+    """Whether adapters sit on a base of less than 16 bits a weight."""
+    peft = case.recipe.peft
+    return peft is not None and WIDTH[peft.base_dtype] < WIDTH["bf16"]
+
+
+def _adapter_casts(case: Case) -> bool:
+    """Whether an adapter makes a copy of its input: autocast, or a dtype other than the base computes in."""
+    peft, precision = case.recipe.peft, case.recipe.precision
+    return peft is not None and bool(precision.autocast or peft.adapter_dtype != precision.compute)
 
 
 def engine_casts(case: Case) -> Any:
@@ -188,6 +204,7 @@ def gradients_leave(case: Case) -> Any:
 
 
 #: an adapter target and the fused weight that holds it
+FUSED_PARTS = frozenset({"q", "k", "v"})
 FUSED_TARGETS = {"q": "qkv", "k": "qkv", "v": "qkv", "gate": "gate_up", "up": "gate_up"}
 
 

@@ -12,7 +12,7 @@ from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
-from planner.step.setting import GRADIENTS_LEAVE, OFFLOADED, Group, Setting
+from planner.step.setting import GRADIENTS_LEAVE, OFFLOADED, Group, Setting, packed
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,15 @@ def all_params(setting: Setting) -> Quantity:
 
 def _weights(setting: Setting) -> Quantity:
     ways, parts = setting.ways_weights, []
-    outside = total("outside_layers", [setting.embedding, setting.head, setting.rest])
     plain = setting.width if setting.trained else outside_width(setting)
-    parts.append(S.state_bytes(called="weights_outside", params=outside, param_width=plain, ways=ways))
+    outside = [setting.embedding, *([] if head_packed(setting) else [setting.head]), setting.rest]
+    parts.append(S.state_bytes(
+        called="weights_outside", params=total("outside_layers", outside), param_width=plain, ways=ways
+    ))  # fmt: skip
+    if head_packed(setting):
+        parts.append(S.state_bytes(
+            called="weights_outside", params=setting.head, param_width=setting.base_width, ways=ways
+        ))  # fmt: skip
     for g in setting.groups:
         linear = P.layers_params(called="linear_params", layers=g.layers, params=g.linear)
         experts = P.layers_params(called="experts", layers=g.layers, params=g.experts)
@@ -109,9 +115,12 @@ def adapter_width(setting: Setting) -> Like:
 
 def outside_width(setting: Setting) -> Like:
     """B/param of frozen weights that are not packed: a 4-bit base keeps embeddings, norms and head in 16 bit."""
-    peft = setting.case.recipe.peft
-    packed = peft is not None and WIDTH[peft.base_dtype] < WIDTH["bf16"]
-    return WIDTH["bf16"] if packed else setting.base_width
+    return WIDTH["bf16"] if packed(setting.case) else setting.base_width
+
+
+def head_packed(setting: Setting) -> bool:
+    """Whether the head is packed with the layers; never where it is the embedding."""
+    return packed(setting.case) and setting.stack.packed_head and not setting.case.model.tied
 
 
 def states(setting: Setting) -> States:

@@ -148,9 +148,9 @@ def test_a_record_is_predicted_with_the_recipe_of_its_version() -> None:
 
 def test_an_open_version_is_listed_where_it_matters() -> None:
     open_ = {"version": None, "torch": None}
-    told = {name: predict(changed(DENSE, framework=name, **open_)) for name in ("torchtitan", "litgpt")}
+    told = {name: predict(changed(DENSE, framework=name, **open_)) for name in ("torchtitan", "nanotron")}
     noted = {name: any(line.startswith("version") for line in p.expressed.case.assumed) for name, p in told.items()}
-    assert noted == {"torchtitan": True, "litgpt": False}
+    assert noted == {"torchtitan": True, "nanotron": False}
 
 
 def test_a_plugin_that_changes_the_kernels_is_a_stack_of_its_own() -> None:
