@@ -233,9 +233,9 @@ def test_adapters_and_weights_that_train_whole() -> None:
     peft = express(record).case.recipe.peft
     assert peft is not None
     assert peft.targets == ("q", "k", "v", "gate")
-    assert set(peft.modules_to_save) == {"embedding", "head"}
+    assert peft.modules_to_save == ("embedding",)  # an adapter on the head trains no whole head
     less = predict(LORA).value
-    assert predict(record).value > less + 2 * 128256 * 4096 * 2
+    assert predict(record).value > less + 128256 * 4096 * 2
 
 
 def test_experts_are_spread_and_shared_ones_are_not() -> None:
