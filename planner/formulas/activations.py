@@ -135,8 +135,12 @@ def in_flight_1f1b(pp, stage, microbatches):
 
 @formula("microbatch", source="narayanan2021")
 def in_flight_interleaved(pp, stage, microbatches, virtual_stages):
-    """Micro-batches in flight, interleaved 1F1B: 2(p - i - 1) + (v - 1)p + 1 chunks, each 1/v of a stage's layers."""
-    held = 2 * (pp - stage - 1) + (virtual_stages - 1) * pp + 1
+    """Micro-batches in flight, interleaved 1F1B: 2(p - i - 1) + (v - 1)g + 1 chunks, each 1/v of a stage's layers.
+
+    A chunk passes g micro-batches before the next one starts: p, or all where p does not divide them.
+    """
+    group = where(ceil(microbatches / pp) * pp > microbatches, microbatches, pp)
+    held = 2 * (pp - stage - 1) + (virtual_stages - 1) * group + 1
     return minimum(microbatches, held / virtual_stages)
 
 

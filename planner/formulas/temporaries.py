@@ -202,6 +202,12 @@ def dummy_wgrads(params, width):
     return params * width
 
 
+@formula("B", source="cublas-workspace")
+def gemm_workspaces(each, plain, grouped):
+    """Workspaces of matrix products: of threads that call cuBLAS, of the library, and of grouped products' streams."""
+    return each * (plain + grouped)
+
+
 @formula("B", source="fsdp2-traces")
 def unless_unsharded(size, reshard):
     """Prefetching happens only where layers were resharded after the forward."""

@@ -202,14 +202,15 @@ def _eager_core(attention: Attention, q: Quantity, heads: Like, seq_len: Like, s
         for part in ("query", "expanded_key", "expanded_value", "output")
     ]
     mixed = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
-    wide: Like = FP32 if attention.softmax_upcast else mixed
+    upcast = attention.softmax_upcast and not store.fused_softmax
+    wide: Like = FP32 if upcast else mixed
     early: list[tuple[str, Like]] = [("capped_scores", store.act)] if attention.softcap else []
     late: list[tuple[str, Like]] = []
     early.append(("softmax", wide))
-    if attention.softmax_upcast:
+    if upcast:
         late.append(("probabilities", A.copy_width(width=store.act, upcast=FP32)))
     if store.attention_dropout:
-        (late if attention.softmax_upcast else early).append(("dropout_mask", 1))
+        (late if upcast else early).append(("dropout_mask", 1))
         late.append(("dropped_probabilities", store.act))
     gradients = [("softmax_gradient", wide), ("score_gradient", wide)]
 

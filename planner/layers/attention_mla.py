@@ -73,8 +73,9 @@ def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
     ]
     gradients = [A.kept(called=f"attention.{c.name}_gradient", channels=c, width=store.act) for c in (q, q, risen, v)]
     if store.attention in ("eager", "math"):
-        softmax = A.scores_kept(called="attention.softmax", heads=heads, seq_len=seq_len, width=FP32)
-        lost = A.scores_kept(called="attention.score_gradient", heads=heads, seq_len=seq_len, width=FP32)
+        wide: Like = store.act if store.fused_softmax else FP32
+        softmax = A.scores_kept(called="attention.softmax", heads=heads, seq_len=seq_len, width=wide)
+        lost = A.scores_kept(called="attention.score_gradient", heads=heads, seq_len=seq_len, width=wide)
         return Op("attention", (), (*kept, softmax), (*kept, softmax, lost, *gradients))
     sums = A.logsumexp_kept(called="attention.logsumexp", heads=heads, width=FP32, seq_len=seq_len, block=1)
     inside = A.kept(called="attention.query_gradient", channels=q, width=FP32)

@@ -68,6 +68,8 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     packed = mlp.kind == "moe" or mlp.fused_gate_up
     working = (gradient, *passing) if packed else ()
     first = Op("up", into, rank_channels((w.name for w in into), store), working, makes_own=True)
+    if mlp.kind == "moe" and store.weighted_experts:
+        return [_dispatch(mlp, routed, store), first, _weighted(mlp, act, f, store), last, *_shared(mlp, hidden, store)]
     if mlp.kind == "moe":
         return [_dispatch(mlp, routed, store), first, act, last, *_shared(mlp, hidden, store), _combine(routed, store)]
     return [first, act, last]
@@ -137,6 +139,14 @@ def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
         fixed=4,
     )
     return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=routed, width=store.act)))
+
+
+def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
+    """The activation with the routing weights applied to its result: one kernel with a gated activation, else a
+    product of its own, which keeps the result before it too."""
+    if mlp.gated:
+        return act
+    return replace(act, saved=(*act.saved, A.kept(called="mlp.weighted_product", channels=f, width=store.act)))
 
 
 def _combine(routed: Quantity, store: Storage) -> Op:

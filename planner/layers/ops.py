@@ -65,6 +65,8 @@ class Storage:
     dropout         whether residual dropout masks are kept; the same for attention probabilities
     etp, ring       ranks that share each expert; context-parallel ranks that hand keys and values round, else 1
     wide_norms      LayerNorm runs in fp32 on a 16-bit stream (autocast)
+    fused_softmax   unfused attention keeps its softmax in the compute dtype alone
+    weighted_experts  routing weights are applied inside the experts
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     adapted_parts   query, key and value as far as they carry one, where a stack fuses them by itself
     adapter_casts   an adapter casts its input; else it keeps the very tensor that it reads
@@ -94,6 +96,8 @@ class Storage:
     adapter_casts: bool = True
     adapter_dropout: bool = False
     packed_inputs: bool = False
+    fused_softmax: bool = False
+    weighted_experts: bool = False
 
     @property
     def inputs_kept(self) -> bool:

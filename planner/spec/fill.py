@@ -109,7 +109,7 @@ def filled_recipe(
         loss_chunks=_loss_chunks(given, fill, stack, seq_len) if chunked else 1,
         global_batch=given.global_batch,
         tokens=given.tokens,
-        dropout=given.dropout,
+        dropout=_dropout(given, model, stack, assumed),
         allocator=fill.choice("allocator", stack.allocator, _allocator_of(stack)),
         peft=peft,
         compiled=bool(given.compile),
@@ -124,6 +124,14 @@ def _loss_chunks(given: RecipeForm, fill: Filler, stack: Stack, seq_len: Any) ->
     if stack.loss_chunk:
         return fill.number("loss_chunks", np.maximum(1, -(-seq_len // stack.loss_chunk)), of(stack))
     return fill.number("loss_chunks", 8, phrase("assumed.default-of", of="torchtitan"))
+
+
+def _dropout(given: RecipeForm, model: Model, stack: Stack, assumed: list[Assumed]) -> float | None:
+    """The probability of dropout: as stated, else the stack's for models of GPT's kind, else the model's (None)."""
+    if given.dropout is not None or not stack.dropout or model.position != "learned":
+        return given.dropout
+    assumed.append(Assumed("recipe.dropout", stack.dropout, of(stack)))
+    return stack.dropout
 
 
 def _task(given: RecipeForm, fill: Filler, stack: Stack) -> tuple[Peft | None, str]:

@@ -57,6 +57,11 @@ class Stack:
                         no gate have parallel blocks
     loss_chunk          tokens of a sequence in one chunk of a chunked loss; 0 for a number of chunks
     reentrant           layers are recomputed by torch's reentrant checkpointing
+    fused_softmax       unfused attention keeps its softmax in the compute dtype alone (one kernel with scale and mask)
+    weighted_experts    routing weights are applied inside the experts, before the projection out, not to their outputs
+    dropout             probability of dropout where none is stated, for models with learned positions
+    gemm_workspaces, grouped_workspaces   matrix product workspaces that torch's allocator holds; more of them where
+                        experts run as one grouped product
     allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
     based_on            the stack whose fields this file changes
     versions_of, since, until   the stack this was, from and before a date, a release or both
@@ -116,6 +121,11 @@ class Stack:
     parallel_layernorm: bool = False
     loss_chunk: int = 0
     reentrant: bool = False
+    fused_softmax: bool = False
+    weighted_experts: bool = False
+    dropout: float = 0.0
+    gemm_workspaces: int = 0
+    grouped_workspaces: int = 0
     based_on: str = ""
     versions_of: str = ""
     since: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "buffers": ("reduce_input", "reduce_output", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
     "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort", "unpacked_weight"),
     "cached_blocks": ("cached",),
-    "workspaces": ("workspaces",),
+    "workspaces": ("workspaces", "gemm_workspaces"),
     "cuda_context": ("context",),
     "nccl": ("nccl",),
 }  # fmt: skip

@@ -132,7 +132,8 @@ def _error(case: Case, end: str) -> Quantity:
 def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
     known, case = priors(), work.setting.case
     usable, wrong = case.cluster.accelerator.memory_usable, {end: _error(case, end) for end in ("low", "high")}
-    workspaces, context = known["workspaces"].at(), {end: known["context"].at(end) for end in ENDS}
+    beside = {end: _workspaces(work.setting, end) for end in ENDS}
+    workspaces, context = beside["value"], {end: known["context"].at(end) for end in ENDS}
     nccl = _nccl(case)
     pools = _pools(work) if work.setting.sharded else None
     free = {end: _cached(work, found, allocated, pools, end) for end in ENDS}
@@ -161,7 +162,7 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
     )  # fmt: skip
     least = O.least_needed(
         called="least", allocated=allocated, error=wrong["low"], rest=rest["low"],
-        workspaces=known["workspaces"].at("low"), context=context["low"], nccl=nccl["low"],
+        workspaces=beside["low"], context=context["low"], nccl=nccl["low"],
     )  # fmt: skip
     return Memory(
         stage=work.setting.stage, states=work.held, moments=found, allocated=allocated, workspaces=workspaces,
@@ -169,8 +170,15 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
         device=device, low=low, high=upper, least=least, usable=usable,
         headroom=O.headroom(usable=usable, device=device),
         verdict_code=O.verdict_code(high=upper, least=least, usable=usable),
-        ends={end: (wrong[end], free[end], known["workspaces"].at(end)) for end in ("low", "high")},
+        ends={end: (wrong[end], free[end], beside[end]) for end in ("low", "high")},
     )  # fmt: skip
+
+
+def _workspaces(here: Setting, end: str) -> Quantity:
+    """Kernel workspaces besides what is counted as allocated; nothing where the stack's own are among that."""
+    if here.stack.gemm_workspaces:
+        return given(0.0, "B", "workspaces", because=Phrase("because.workspaces-allocated"))
+    return priors()["workspaces"].at(end)
 
 
 def band(memory: Memory, metric: str) -> tuple[Quantity, Quantity]:

@@ -144,6 +144,8 @@ def storage(case: Case) -> Storage:
         etp=plan.etp,
         ring=plan.cp if plan.cp_comm == "p2p" else 1,
         gathered_input=stack.gathered_input,
+        fused_softmax=stack.fused_softmax,
+        weighted_experts=stack.weighted_experts,
         trained=peft is None,
         dropout=probability > 0,
         attention_dropout=attention_probability > 0,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from planner.calibration.coefficients import priors
 from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
@@ -140,6 +143,7 @@ def states(setting: Setting) -> States:
     off_states = pick(plan.offload.optimizer, OFFLOADED)
     resident = (
         *_dummy_wgrads(setting),
+        *_gemm_workspaces(setting),
         S.on_gpu(called="weights", size=weights, offloaded=off_params),
         S.on_gpu(called="master", size=master, offloaded=off_states),
         S.on_gpu(called="optimizer_states", size=optimizer, offloaded=off_states),
@@ -221,6 +225,28 @@ def _dummy_wgrads(setting: Setting) -> list[Quantity]:
     plan = setting.case.plan
     sizes = [M.count(w.name, [replace(w, copies=1)], plan.tp, 1, plan.etp) for w in _distinct(linear)]
     return [T.dummy_wgrads(params=total("distinct_shapes", [*sizes, setting.head]), width=WIDTH["bf16"])]
+
+
+def _gemm_workspaces(setting: Setting) -> list[Quantity]:
+    """Workspaces of matrix products, which torch's own allocator holds from the first step on."""
+    stack = setting.stack
+    if not stack.gemm_workspaces:
+        return []
+    recent = setting.case.cluster.accelerator.arch not in OLDER
+    return [T.gemm_workspaces(
+        called="gemm_workspaces", each=priors()["gemm_workspace" if recent else "gemm_workspace_older"].at(),
+        plain=stack.gemm_workspaces, grouped=stack.grouped_workspaces if _grouped(setting) else 0,
+    )]  # fmt: skip
+
+
+#: GPUs before Hopper: their matrix products get a smaller workspace
+OLDER = ("Volta", "Turing", "Ampere", "Ada")
+
+
+def _grouped(setting: Setting) -> bool:
+    """Whether experts run as one grouped product: wherever a token has several of them, as all recent mixtures do."""
+    return any(g.spec.mlp.kind == "moe" and bool(np.all(np.greater(g.spec.mlp.experts_per_token, 1)))
+               for g in setting.groups)  # fmt: skip
 
 
 def _is_vector(weight: Weight) -> bool:
