@@ -109,6 +109,12 @@ def sequence_ways(tp, sequence_parallel):
     return where(sequence_parallel, tp, 1)
 
 
+@formula("B/token", source="tp-traces")
+def where_split(size, ways):
+    """What exists only where ranks share the tokens of a layer's norms."""
+    return where(ways > 1, size, 0 * size)
+
+
 @formula("token", source="definition")
 def local_tokens(micro_batch, seq_len, cp):
     """Tokens of one micro-batch on one GPU."""

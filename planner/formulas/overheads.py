@@ -10,18 +10,15 @@ def cached_one_stream(allocated, slack):
 
 
 @formula("B", source="allocator-replay")
-def stream_pools(root_gathered, root_reduced, layer_gathered, layer_reduced):
-    """Pools of FSDP's communication streams: root gather and reduce, four layer buffers and a reduction.
-
-    Each stream's pool keeps its own peak: what one stream frees, another cannot take.
-    """
-    return root_gathered + root_reduced + 4 * layer_gathered + layer_reduced
+def gather_pool(root_gathered, layer_gathered, ranks):
+    """Pool of FSDP2's all-gathers: a layer's buffer beside the next one's or the root group's, and this rank's part."""
+    return layer_gathered + maximum(root_gathered, layer_gathered) * (1 + 1 / ranks)
 
 
 @formula("B", source="allocator-replay")
-def cached_fsdp(allocated, loss_moment, gathered_at_loss, pools, factor, unavoidable):
-    """Cached blocks under FSDP: the loss's moment with every pool at its own peak, less what is allocated."""
-    return maximum(loss_moment - gathered_at_loss + factor * pools - allocated, allocated * unavoidable)
+def cached_fsdp(allocated, compute_pool, slack, gather_pool, reduce_pool, unavoidable):
+    """Cached blocks under FSDP2: every stream's pool at its own peak, less what is allocated at the common one."""
+    return maximum(compute_pool * (1 + slack) + gather_pool + reduce_pool - allocated, allocated * unavoidable)
 
 
 @formula("B", source="allocator-replay")

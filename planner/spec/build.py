@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerError, Problem
 from planner.i18n import Phrase, phrase, t
 from planner.spec import catalog, presets
@@ -55,7 +57,7 @@ def build(raw: Mapping[str, Any], model: Model | None = None, files: bool = True
         raise BadInput(problems)
     if _wants_zero(form):
         chosen = _with_engine(chosen)
-    chosen = _loss_path(chosen, form)
+    chosen = _with_allocator(_loss_path(chosen, form), cluster)
     shape = as_coded(shape, chosen)
     recipe = filled_recipe(form, shape, chosen, spellings(), problems, assumed)
     plan = filled_plan(form, cluster, chosen, spellings(), recipe, problems, assumed)
@@ -68,6 +70,16 @@ def _loss_path(chosen: Stack, form: CaseForm) -> Stack:
     """The stack with the bytes a logit of the stated implementation of the loss, and of compiled code."""
     given = form.recipe
     return with_loss(chosen, given.loss_impl if given else None, compiled=bool(given and given.compile))
+
+
+def _with_allocator(chosen: Stack, cluster: Cluster | None) -> Stack:
+    """The stack with the allocator's mode of this hardware: ROCm builds have no expandable segments, and a launcher
+    that asks for them may be that of one node only."""
+    if cluster is None or chosen.allocator == "native":
+        return chosen
+    several = bool(np.any(np.greater(cluster.gpus, cluster.gpus_per_node)))
+    native = cluster.accelerator.vendor == "AMD" or (chosen.allocator_one_node and several)
+    return replace(chosen, allocator="native") if native else chosen
 
 
 def _with_engine(chosen: Stack) -> Stack:

@@ -62,6 +62,7 @@ class Stack:
     dropout             probability of dropout where none is stated, for models with learned positions
     gemm_workspaces, grouped_workspaces   matrix product workspaces that torch's allocator holds; more of them where
                         experts run as one grouped product
+    allocator_one_node  the launcher that sets the allocator's mode is that of a single node
     allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
     based_on            the stack whose fields this file changes
     versions_of, since, until   the stack this was, from and before a date, a release or both
@@ -103,6 +104,7 @@ class Stack:
     sequence_parallel: bool = False
     keeps_outputs: bool = False
     allocator: str = "native"
+    allocator_one_node: bool = False
     attention: str = "sdpa"
     optimizer: str = "adamw"
     checkpointing: str = "none"

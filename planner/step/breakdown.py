@@ -23,6 +23,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "weight_copies": ("weight_copies", "head_copy"),
     "gathered_weights": (
         "gathered_embedding", "gathered_root", "gathered_layer", "gathered_unsharded", "prefetched_layer",
+        "gather_buffer",
     ),
     "buffers": ("reduce_input", "reduce_output", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
     "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort", "unpacked_weight"),

@@ -105,6 +105,11 @@ def _if_any(group: Group, size: Quantity) -> Quantity:
     return T.where_layers(called=size.name, size=size, layers=group.layers)
 
 
+def buffer(size: Quantity) -> Quantity:
+    """What an all-gather writes, before whole weights are copied out of it."""
+    return total("gather_buffer", [size])
+
+
 def loss_inside(setting: Setting) -> bool:
     """Whether the loss is computed inside the root module; a loss by chunks never is."""
     return setting.stack.loss_inside_root and setting.case.recipe.loss != "chunked-ce"
@@ -137,12 +142,12 @@ def _fsdp(setting: Setting) -> Gathering:
     stays = layer if whole_last else T.stays_gathered(called="gathered_layer", size=layer, reshard=reshard)
     return Gathering(
         root=root,
-        first=(table if ends else root, table if ends else root, layer, layer),
-        last=(layer, layer, layer) if ends else (root, layer, layer, layer),
-        buffer=(root,) if ends else (layer,),
-        own_head=(root, layer) if ends else (),
+        first=(buffer(table if ends else root), table if ends else root, buffer(layer), layer),
+        last=(buffer(layer), buffer(layer), layer, *(() if ends else (root,))),
+        buffer=(buffer(root),) if ends else (buffer(layer),),
+        own_head=(buffer(root), buffer(layer)) if ends else (),
         at_forward=stays,
-        at_loss=layer if loss_inside(setting) else stays,
+        at_loss=total("prefetched_layer", [layer]) if loss_inside(setting) else stays,
         kept_gathered=total("gathered_unsharded", kept),
         layer=layer,
         at=_at(setting, table if ends else None),

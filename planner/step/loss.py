@@ -90,6 +90,12 @@ def per_logit(setting: Setting) -> tuple[float, float]:
     )
 
 
+def upcasts(setting: Setting) -> bool:
+    """Whether whole 16-bit logits are copied to fp32 and dropped before the loss runs backward."""
+    narrow = bool(np.all(np.less(setting.store.act, WIDTH["fp32"])))
+    return setting.case.recipe.loss == "full-logits" and per_logit(setting)[1] >= FULL[1] and narrow
+
+
 def _bytes(setting: Setting, which: int) -> Quantity:
     recipe, tp = setting.case.recipe, setting.case.plan.tp
     width: Like = per_logit(setting)[which]

@@ -9,12 +9,12 @@ import numpy as np
 
 from planner.calibration.coefficients import Coefficient, priors
 from planner.formulas import overheads as O
-from planner.formulas import states as S
-from planner.i18n import Phrase
-from planner.quantity import Quantity, binding, given, largest, total, value_of
+from planner.quantity import Quantity, binding, largest, total, value_of
 from planner.spec.case import Case
 from planner.spec.recipe import Recipe
 from planner.step import moments as M
+from planner.step.loss import upcasts
+from planner.step.pools import Pools, pools
 from planner.step.setting import Setting, Stage, setting
 from planner.step.states import States
 
@@ -135,8 +135,8 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
     beside = {end: _workspaces(work.setting, end) for end in ENDS}
     workspaces, context = beside["value"], {end: known["context"].at(end) for end in ENDS}
     nccl = _nccl(case)
-    pools = _pools(work) if work.setting.sharded else None
-    free = {end: _cached(work, found, allocated, pools, end) for end in ENDS}
+    pooled = pools(work, found) if work.setting.sharded else None
+    free = {end: _cached(work, allocated, pooled, end) for end in ENDS}
     rest = {end: _rest(work.setting, allocated, end) for end in ENDS}
     outside = total("outside", [context["value"], nccl["value"]])
     cached = O.squeezed(
@@ -237,33 +237,19 @@ def _unavoidable(here: Setting) -> Coefficient:
     return priors()["unavoidable_fsdp_expandable" if expandable else "unavoidable_fsdp"]
 
 
-def _cached(
-    work: M.Step, found: dict[str, Quantity], allocated: Quantity, pools: Quantity | None, end: str
-) -> Quantity:
+def _cached(work: M.Step, allocated: Quantity, pooled: Pools | None, end: str) -> Quantity:
     """Cached blocks if the card had no end."""
     known, here = priors(), work.setting
     mode = "expandable" if here.case.recipe.allocator == "expandable" else "native"
-    if pools is None:
+    if pooled is None:
         kind = "slack_megatron" if here.stack.allocator_kind == "megatron" else f"slack_one_stream_{mode}"
         return O.cached_one_stream(called="cached", allocated=allocated, slack=known[kind].at(end))
+    whole = "_logits" if mode == "native" and upcasts(here) else ""
     return O.cached_fsdp(
-        called="cached", allocated=allocated, loss_moment=found["loss"],
-        gathered_at_loss=total("gathered_at_loss", [work.gather.root, work.gather.at_loss]),
-        pools=pools, factor=known[f"pools_fsdp_{mode}"].at(end), unavoidable=_unavoidable(here).at(),
+        called="cached", allocated=allocated, compute_pool=pooled.compute,
+        slack=known[f"slack_fsdp_{mode}{whole}"].at(end),
+        gather_pool=pooled.gather, reduce_pool=pooled.reduce, unavoidable=_unavoidable(here).at(),
     )  # fmt: skip
-
-
-def _pools(work: M.Step) -> Quantity:
-    """The stream pools of FSDP."""
-    here, group = work.setting, work.setting.groups[0]
-    frozen = given(0.0, "param", "root_weights", because=Phrase("because.frozen"))
-    root = total("root_weights", [here.embedding, here.head, here.rest]) if here.trained else frozen
-    return O.stream_pools(
-        root_gathered=work.gather.root,
-        root_reduced=S.state_bytes(called="root_reduced", params=root, param_width=here.reduce_width, ways=1),
-        layer_gathered=work.gather.layer,
-        layer_reduced=S.state_bytes(called="reduced", params=group.trained, param_width=here.reduce_width, ways=1),
-    )
 
 
 @dataclass(frozen=True, slots=True)

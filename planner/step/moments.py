@@ -19,7 +19,7 @@ from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
 from planner.step.activations import LayerTensors
-from planner.step.gathering import Gathering, apart, gathering, head_gradient, head_reduction, loss_inside
+from planner.step.gathering import Gathering, apart, buffer, gathering, head_gradient, head_reduction, loss_inside
 from planner.step.setting import Group, Setting, gradients_leave, packed
 from planner.step.states import (
     GRADIENTS_WAYS,
@@ -197,7 +197,8 @@ def _gathering(step: Step, group: Group, layer: LayerTensors) -> Quantity:
     own = A.own_before_backward(
         called="kept_by_layers", size=layer.saved, layer=layer.kept, recomputed=act.recomputed(step.setting)
     )
-    return total("layer_gathering", [_position(step, group, layer, "first"), own, step.gather.layer, step.gather.layer])
+    whole = step.gather.layer
+    return total("layer_gathering", [_position(step, group, layer, "first"), own, whole, buffer(whole)])
 
 
 #: places in the backward, by how many layers are done: none, one, all but two, all but one

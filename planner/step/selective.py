@@ -13,27 +13,42 @@ READ_BY_OTHERS = ("attention.query", "attention.key", "attention.value", "attent
 #: what rises from the latents, where they are recomputed
 RISEN = ("attention.query", "attention.key", "attention.value")
 ATTENTION_RESULTS = ("attention.output", "attention.logsumexp")
+#: products whose results are summed over tensor-parallel ranks
+SUMMED = ("o", "down")
 NORMS = ("norm1", "norm2")
 EXPERTS = ("dispatch", "up", "activation", "down", "combine")
 
 
 def by_operator(setting: Setting, group: Group) -> list[Quantity]:
-    """Results that torchtitan's policy keeps besides the layer's input: every second matrix product and the attention.
+    """Results that torchtitan's policy keeps besides the layer's input: every second matrix product, the attention, and
+    under sequence parallelism what reduces the sums of the tensor-parallel ranks.
 
-    Products of experts run in a grouped kernel that is not on its list; communication results are left out.
+    Products of experts run in a grouped kernel that is not on its list. Eager code keeps the results of the last
+    product too, which nothing in the layer reads; a compiled layer keeps what is read.
     """
     products = [w for w in group.weights if w.linear and not w.expert and not w.name.endswith("bias")]
-    results = [_result(setting, w) for w in products[::2]]
-    kept = [k for op in group.ops if op.name == "attention" for k in op.saved if k.name in ATTENTION_RESULTS]
-    return [*results, *kept]
+    unread = ("down",) if setting.case.recipe.compiled else ()
+    results = [_result(setting, w) for w in products[::2] if w.name not in unread]
+    summed = [_scattered(setting, w) for w in products if w.name in SUMMED and w.name not in unread]
+    attention = [k for op in group.ops if op.name == "attention" for k in op.saved if k.name in ATTENTION_RESULTS]
+    return [*results, *summed, *attention]
 
 
 def _result(setting: Setting, weight: Weight) -> Quantity:
     """The result of one matrix product on this rank; of a product that is summed over ranks it is whole."""
-    summed = weight.name in ("o", "down", "shared_down", "router")
+    summed = weight.name in (*SUMMED, "shared_down", "router")
     tp: Like = 1 if summed or not weight.split else setting.case.plan.tp
     channels = P.local_channels(called=f"{weight.name}.result", channels=weight.cols, tp=tp)
     return A.kept(called=f"{weight.name}.result", channels=channels, width=setting.store.act)
+
+
+def _scattered(setting: Setting, weight: Weight) -> Quantity:
+    """This rank's tokens of a sum over tensor-parallel ranks, where they are scattered."""
+    store = setting.store
+    ways = A.sequence_ways(tp=store.tp, sequence_parallel=store.sp)
+    channels = P.local_channels(called=f"{weight.name}.scattered", channels=weight.cols, tp=ways)
+    size = A.kept(called=f"{weight.name}.scattered", channels=channels, width=store.act)
+    return A.where_split(called=f"{weight.name}.scattered", size=size, ways=ways)
 
 
 def without_modules(setting: Setting, group: Group) -> list[Quantity]:

@@ -136,8 +136,7 @@ def test_a_worse_figure_and_a_lost_one_are_told() -> None:
 
 
 def test_leaving_out_what_a_coefficient_was_fitted_to_puts_it_aside() -> None:
-    lines = [line for line in shipped() if line.record and line.record["framework"] in ("torchtitan", "litgpt")][:30]
+    lines = [line for line in shipped() if line.record and line.record["framework"] in ("megatron-lm", "litgpt")][:60]
     found = {one.name: one for one in left_out(lines, "framework")}
-    assert set(found["torchtitan"].coefficients) == {"pools_fsdp_native", "pools_fsdp_expandable"}
-    assert found["torchtitan"].mape != found["torchtitan"].mape_with
+    assert "slack_megatron" in found["megatron-lm"].coefficients
     assert all(c.without is not None for c in fitted())

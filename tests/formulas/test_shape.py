@@ -34,7 +34,6 @@ MAY = (
 )  # fmt: skip
 #: a literal other than 0, 1 and 2 is an input with a name, a unit and a source, unless it is part of a structure
 STRUCTURE = {
-    ("stream_pools", 4): "FSDP2's four layer buffers: gathered and being gathered, on two streams",
     ("layers_done", 3): "the last of the four places in the backward",
     ("pick_by_mode", 4): "the width of fp32, which tells the modes apart",
 }

@@ -44,7 +44,8 @@ def test_a_range_holds_its_first_day_and_not_its_last() -> None:
     ("name", "recipe"),
     [
         ("torchtitan", "torchtitan"), ("torchtitan@2024-12", "torchtitan-2024"),
-        ("titan@2025-03-18", "torchtitan-2024"),
+        ("titan@2025-03-18", "torchtitan-2024"), ("torchtitan@2024-06-11", "torchtitan-2024h1"),
+        ("torchtitan@2024-06-12", "torchtitan-2024q3"), ("torchtitan@2024-10-22", "torchtitan-2024"),
         ("torchtitan@2025-03-19", "torchtitan-2025q1"), ("torchtitan@0.1.0", "torchtitan-2025q1"),
         ("torchtitan@0.2.0", "torchtitan"), ("torchtitan@2026-08-05", "torchtitan"), ("torchtitan@main", "torchtitan"),
         ("hf@4.45.2", "hf-transformers-4.45"), ("hf@4.46.3", "hf-transformers-4.48"),
@@ -119,7 +120,7 @@ def test_bytes_a_logit_of_each_loss_path(
     [
         ("torchtitan@2024-12", "optimizer_impl", "foreach"), ("torchtitan@2024-12", "norm_kernels", "composed"),
         ("torchtitan@2025-05", "root_group", "shared"), ("torchtitan", "root_group", "separate"),
-        ("torchtitan", "allocator", "expandable"), ("torchtitan@2024-12", "allocator", "native"),
+        ("torchtitan", "allocator", "expandable"), ("torchtitan@2024-09", "allocator", "native"),
         ("hf@4.53", "optimizer_impl", "foreach"), ("hf", "optimizer_impl", "fused"), ("peft", "keeps_outputs", True),
         ("hf@4.57", "reentrant", True), ("hf@5.0", "reentrant", False), ("fms-acceleration", "data_parallel", "fsdp1"),
         ("llm-foundry", "keeps_outputs", True), ("llm-foundry", "optimizer_impl", "for-loop"),
