@@ -180,6 +180,7 @@ ABOUT_ZH = {
     "rows_and_cols": "Adafactor 为一个权重保留的数：每行、每列各一个（按参数计数）。",
     "state_bytes": "权重、梯度或优化器状态；除非 ZeRO 阶段对其分片，否则 `ways` 为 1。",
     "ways_at": "ZeRO 阶段涵盖某种状态时分摊它的进程数，否则为 1；上下文并行的进程也在其中。",
+    "ways_between": "微批之间分摊梯度的进程数；若只在最后一个微批时归约，则为 1。",
     "expert_ways_at": "分摊专家状态的进程数：dp_shard、cp 与 tp 中专家并行未占用的部分。",
     "mixed_state_bytes": "权重、梯度或优化器状态，其中专家由另一组进程分摊。",
     "optimizer_width": "每个可训练参数的优化器状态字节数。",

@@ -21,6 +21,12 @@ def ways_at(zero, stage, dp_shard, cp):
     return where(zero >= stage, dp_shard * cp, 1)
 
 
+@formula("1", source="torch-fsdp1")
+def ways_between(ways, accumulation, whole):
+    """Ranks that share gradients between micro-batches: none where they are only reduced with the last one."""
+    return where(whole, where(accumulation > 1, 1, ways), ways)
+
+
 @formula("1", source="megatron-source")
 def expert_ways_at(zero, stage, dp_shard, cp, tp, ep, etp):
     """Ranks that share a state of the experts: those of dp_shard, cp and tp that expert parallelism leaves."""

@@ -239,7 +239,7 @@ def _instant(
         gradients = M.count(f"{op.name}.gradients", done, **split)
         copied = M.count(f"{op.name}.copied", earlier, **split)
     else:
-        gradients, copied = group.trained, group.trained
+        gradients, copied = group.graded, group.trained
     working = A.microbatch_bytes(called=f"{op.name}.working", tokens=setting.tokens, per_token=per_token)
     return Instant(
         op.name,

@@ -14,7 +14,7 @@ from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, total
 from planner.step.setting import Group, Setting
-from planner.step.states import GRADIENTS_WAYS, States, layer_experts, outside_width, sharded, trained_experts
+from planner.step.states import PASSING_WAYS, States, layer_experts, outside_width, sharded, trained_experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _at(setting: Setting, table: Quantity | None) -> Callable[[Group, Quantity],
 
     def at(group: Group, done: Quantity) -> list[Quantity]:
         size = layer_size(setting, group)
-        reduced = S.state_bytes(called="reduced", params=group.trained, param_width=setting.reduce_width, ways=1)
+        reduced = S.state_bytes(called="reduced", params=group.graded, param_width=setting.reduce_width, ways=1)
         ahead = T.prefetched(called="prefetched_layer", size=size, layers=group.layers, done=done)
         found = [
             T.unless_unsharded(called="prefetched_layer", size=ahead, reshard=reshard),
@@ -192,12 +192,12 @@ def _root_moments(
     """The end of the backward: the first layer's reduction, the embedding's gradient, the root's reduction."""
     group, ends = setting.groups[0], apart(setting)
     of_one = sharded(
-        setting, "gradients", group.trained, layer_experts(setting, group), setting.gradient_width, GRADIENTS_WAYS
+        setting, "gradients", group.graded, layer_experts(setting, group), setting.gradient_width, PASSING_WAYS
     )
     in_layers = sharded(
-        setting, "gradients", _trained_layers(setting), trained_experts(setting), setting.gradient_width, GRADIENTS_WAYS
+        setting, "gradients", _trained_layers(setting), trained_experts(setting), setting.gradient_width, PASSING_WAYS
     )
-    reduced_layer = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
+    reduced_layer = S.state_bytes(called="reduce_input", params=group.graded, param_width=setting.reduce_width, ways=1)
     reduced_here = [setting.embedding] if ends else [setting.embedding, setting.head, setting.rest]
     reduced = S.state_bytes(
         called="reduce_input", params=total("root_weights", reduced_here), param_width=setting.reduce_width, ways=1
@@ -219,7 +219,7 @@ def _root_moments(
     def moments(held: States, x: Quantity, tables: list[Quantity]) -> list[Quantity]:
         others = T.one_layer_less(called="gradients", size=in_layers, layer=of_one)
         stored, before = (
-            T.larger_if_carried(called="gradients", size=size, all_gradients=held.gradients, carried=setting.carried)
+            T.larger_if_carried(called="gradients", size=size, all_gradients=held.passing, carried=setting.carried)
             for size in (in_layers, others)
         )
         always = [*held.resident, ids, stored]
@@ -263,5 +263,5 @@ def head_gradient(setting: Setting) -> Quantity:
 def _trained_layers(setting: Setting) -> Quantity:
     return total(
         "trained_layers",
-        [P.layers_params(called="trained_layers", layers=g.layers, params=g.trained) for g in setting.groups],
+        [P.layers_params(called="trained_layers", layers=g.layers, params=g.graded) for g in setting.groups],
     )

@@ -36,7 +36,8 @@ class Group:
     layers      how many on this stage
     linear      parameters of one layer that matrix products use (quantised base, autocast copies)
     other       the rest of one layer: norms, biases outside products
-    trained     parameters of one layer that get gradients: all, or the adapters
+    trained     parameters of one layer that train: all, or the adapters
+    graded      parameters of one layer that have a gradient: those that train, or all that share a flat parameter
     experts     parameters of one layer's experts on this rank, which are among the linear ones
     largest     the largest single weight of one layer
     ops         operations in forward order
@@ -48,6 +49,7 @@ class Group:
     linear: Quantity
     other: Quantity
     trained: Quantity
+    graded: Quantity
     experts: Quantity
     largest: Quantity
     weights: tuple[Weight, ...]
@@ -65,6 +67,11 @@ def groups(case: Case, stage: Stage, store: Storage) -> list[Group]:
         found.append(_group(case, group, store, layers))
         before = total("layers_before", [before, given(group.count, "layer", "layers")])
     return found
+
+
+def mixed_units(case: Case) -> bool:
+    """Whether frozen weights and adapters share FSDP1's flat parameters."""
+    return case.recipe.peft is not None and case.stack.mixed_units and case.plan.data_parallel == "fsdp1"
 
 
 def _edges(case: Case, stage: Stage) -> tuple[Like, Like]:
@@ -100,6 +107,7 @@ def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> G
         linear=linear,
         other=other,
         trained=trained,
+        graded=total("flat_parameter", [linear, other, trained]) if mixed_units(case) else trained,
         experts=M.count("experts", (w for w in weights if w.expert), **split),
         largest=largest("largest_weight", sizes),
         weights=weights,

@@ -22,7 +22,7 @@ from planner.step.activations import LayerTensors
 from planner.step.gathering import Gathering, apart, buffer, gathering, head_gradient, head_reduction, loss_inside
 from planner.step.setting import Group, Setting, gradients_leave, packed
 from planner.step.states import (
-    GRADIENTS_WAYS,
+    PASSING_WAYS,
     States,
     layer_experts,
     partial_embedding,
@@ -64,7 +64,7 @@ def step(setting: Setting) -> Step:
     tables, mask = tuple(act.shared_tables(setting)), tuple(act.embedding_mask(setting))
     kept = (*by_layer, *act.outside_layers(setting), *tables, *mask)
     off = gradients_leave(setting.case)
-    stored = S.on_gpu(called="gradients", size=held.gradients, offloaded=off)
+    stored, passing = (S.on_gpu(called="gradients", size=g, offloaded=off) for g in (held.gradients, held.passing))
     return Step(
         setting=setting,
         held=held,
@@ -73,7 +73,7 @@ def step(setting: Setting) -> Step:
         kept=kept,
         waiting=_waiting(setting, kept),
         stored=stored,
-        before=T.if_carried(called="gradients", size=stored, carried=setting.carried),
+        before=T.if_carried(called="gradients", size=passing, carried=setting.carried),
         tables=tables,
         mask=mask,
         head_copy=loss.head_copy(setting),
@@ -176,7 +176,8 @@ def _backward(step: Step) -> Quantity:
         instant = largest("instant", _instants(step.setting, group))
         here = total("layer_backward", [position, instant, step.gather.layer])
         if step.gather.first:
-            here = largest("layer_backward", [here, _reduction(step, group, layer), _gathering(step, group, layer)])
+            edges = [_reduction(step, group, layer), _gathering(step, group, layer), *_flat(step, group, layer)]
+            here = largest("layer_backward", [here, *edges])
         places.append(total("layer_backward", [*others, T.where_layers(called="here", size=here, layers=group.layers)]))
     return total("backward", [*fixed, largest("heaviest_layer", places)])
 
@@ -185,11 +186,25 @@ def _reduction(step: Step, group: Group, layer: LayerTensors) -> Quantity:
     """FSDP: the first layer that is reduced, its whole gradients and what they are copied into, its weights gone."""
     setting = step.setting
     whole = S.state_bytes(
-        called="new_gradients", params=group.trained, param_width=setting.whole_gradient_width, ways=1
+        called="new_gradients", params=group.graded, param_width=setting.whole_gradient_width, ways=1
     )
-    reduced = S.state_bytes(called="reduce_input", params=group.trained, param_width=setting.reduce_width, ways=1)
+    reduced = S.state_bytes(called="reduce_input", params=group.graded, param_width=setting.reduce_width, ways=1)
     position = _position(step, group, layer, "last", reducing=False)
     return total("layer_reduction", [position, whole, reduced, layer.input])
+
+
+def _flat(step: Step, group: Group, layer: LayerTensors) -> list[Quantity]:
+    """FSDP1 that accumulates whole gradients: those of a layer's weights and the flat one that they are put together
+    in, before it is added to what earlier micro-batches left, the layer still gathered."""
+    setting = step.setting
+    if not setting.stack.whole_accumulation or setting.case.plan.data_parallel != "fsdp1":
+        return []
+    new = S.state_bytes(
+        called="new_gradients", params=group.graded, param_width=setting.whole_gradient_width, ways=1
+    )
+    pieces = T.if_carried(called="new_gradients", size=new, carried=setting.carried)
+    position = _position(step, group, layer, "last")
+    return [total("flat_gradient", [position, pieces, pieces, layer.input, step.gather.layer])]
 
 
 def _gathering(step: Step, group: Group, layer: LayerTensors) -> Quantity:
@@ -225,7 +240,7 @@ def _position(step: Step, group: Group, layer: LayerTensors, name: str, reducing
 def _gradients(setting: Setting, group: Group, done: Quantity) -> list[Quantity]:
     """Gradients of finished layers, as stored; all of them where earlier micro-batches left theirs."""
     each = sharded(
-        setting, "layer_gradients", group.trained, layer_experts(setting, group), setting.gradient_width, GRADIENTS_WAYS
+        setting, "layer_gradients", group.graded, layer_experts(setting, group), setting.gradient_width, PASSING_WAYS
     )
     off = gradients_leave(setting.case)
     so_far = T.gradients_so_far(size_each=each, layers=group.layers, done=done, carried=setting.carried)
@@ -278,7 +293,7 @@ def _casts(setting: Setting) -> int:
 
 def _kept_whole(setting: Setting) -> Quantity:
     """Whether new gradients are added into whole buffers: never where they are sharded as they are made."""
-    return T.adds_into_buffer(carried=setting.carried, sharded=setting.ways_gradients)
+    return T.adds_into_buffer(carried=setting.carried, sharded=setting.ways_passing)
 
 
 def _head_gradient(setting: Setting) -> Quantity:

@@ -46,6 +46,7 @@ class Setting:
     reduce_width: Like
     ways_weights: Quantity
     ways_gradients: Quantity
+    ways_passing: Quantity
     ways_states: Quantity
     expert_ways: tuple[Quantity, Quantity, Quantity]
     whole_saved: Quantity
@@ -104,6 +105,10 @@ def setting(case: Case, stage: Stage) -> Setting:
         reduce_width=pick(recipe.precision.grad_reduce, WIDTH),
         ways_states=ways[0],
         ways_gradients=ways[1],
+        ways_passing=S.ways_between(
+            called="ways_between_microbatches", ways=ways[1], accumulation=plan.accumulation,
+            whole=int(stack.whole_accumulation and plan.data_parallel == "fsdp1"),
+        ),
         ways_weights=ways[2],
         expert_ways=(expert_ways[0], expert_ways[1], expert_ways[2]),
         whole_saved=_whole_saved(case, embedding, head),

@@ -15,37 +15,40 @@ from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
 from planner.spec.recipe import STATES, WIDTH
+from planner.step.groups import mixed_units
 from planner.step.setting import GRADIENTS_LEAVE, OFFLOADED, Group, Setting, packed
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Bytes of one rank. `weights`, `gradients`, `master` and `optimizer` are whole, wherever they live;
-    `resident` is what stays on the GPU through the whole step, `host` what lies in host memory."""
+    """Bytes of one rank. `weights`, `gradients`, `master` and `optimizer` are whole, wherever they live; `passing` are
+    the gradients between micro-batches, `resident` is what stays on the GPU through the whole step, `host` what lies in
+    host memory."""
 
     weights: Quantity
     gradients: Quantity
     master: Quantity
     optimizer: Quantity
+    passing: Quantity
     buckets: Quantity
     resident: tuple[Quantity, ...]
     host: tuple[Quantity, ...]
 
 
 #: which of a setting's ways belong to what: states, gradients, weights
-STATES_WAYS, GRADIENTS_WAYS, WEIGHTS_WAYS = 0, 1, 2
+STATES_WAYS, GRADIENTS_WAYS, WEIGHTS_WAYS, PASSING_WAYS = 0, 1, 2, 3
 
 
 def sharded(
     setting: Setting, called: str, params: Quantity, experts: Quantity, param_width: Like, kind: int
 ) -> Quantity:
     """Bytes of a state on this rank, experts shared by ranks of their own."""
-    ways = (setting.ways_states, setting.ways_gradients, setting.ways_weights)[kind]
+    ways = (setting.ways_states, setting.ways_gradients, setting.ways_weights, setting.ways_passing)[kind]
     if not setting.mixture:
         return S.state_bytes(called=called, params=params, param_width=param_width, ways=ways)
     return S.mixed_state_bytes(
         called=called, params=params, experts=experts, param_width=param_width, ways=ways,
-        expert_ways=setting.expert_ways[kind],
+        expert_ways=setting.expert_ways[GRADIENTS_WAYS if kind == PASSING_WAYS else kind],
     )  # fmt: skip
 
 
@@ -61,6 +64,15 @@ def trained_params(setting: Setting) -> Quantity:
     ]
     outside = [setting.embedding, setting.head, setting.rest] if setting.trained else [setting.whole_saved]
     return total("trained_params", [*layers, *outside])
+
+
+def _graded_params(setting: Setting) -> Quantity:
+    """Parameters of this rank that have a gradient, before any sharding."""
+    if setting.trained or not mixed_units(setting.case):
+        return trained_params(setting)
+    return total("params_with_gradient", [
+        P.layers_params(called="layers_with_gradient", layers=g.layers, params=g.graded) for g in setting.groups
+    ])  # fmt: skip
 
 
 def trained_experts(setting: Setting) -> Quantity:
@@ -132,10 +144,13 @@ def states(setting: Setting) -> States:
     params = trained_params(setting)
     weights = _weights(setting)
     experts = trained_experts(setting)
-    gradients = total("gradients", [
-        sharded(setting, "gradients", params, experts, setting.gradient_width, GRADIENTS_WAYS),
-        *partial_embedding(setting),
-    ])  # fmt: skip
+    graded = _graded_params(setting)
+    gradients, passing = (
+        total("gradients", [
+            sharded(setting, "gradients", graded, experts, setting.gradient_width, kind), *partial_embedding(setting),
+        ])
+        for kind in (GRADIENTS_WAYS, PASSING_WAYS)
+    )  # fmt: skip
     master = sharded(setting, "master", params, experts, pick(recipe.precision.master, WIDTH), STATES_WAYS)
     optimizer = _optimizer(setting, params, experts)
     buckets = _buckets(setting, params)
@@ -156,7 +171,7 @@ def states(setting: Setting) -> States:
         S.on_host(called="gradients", size=_host_gradients(setting, params),
                   offloaded=pick(plan.offload.optimizer, GRADIENTS_LEAVE)),
     )
-    return States(weights, gradients, master, optimizer, buckets, resident, host)
+    return States(weights, gradients, master, optimizer, passing, buckets, resident, host)
 
 
 def partial_embedding(setting: Setting) -> list[Quantity]:
