@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.calibration.coefficients import Coefficient, priors
 from planner.formulas import overheads as O
-from planner.quantity import Quantity, binding, largest, total, value_of
+from planner.i18n import Phrase
+from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
 from planner.spec.recipe import Recipe
 from planner.step import moments as M
