@@ -189,6 +189,8 @@ ABOUT_ZH = {
     "on_gpu": "可能被卸载的部分中留在 GPU 上的量。",
     "on_host": "可能被卸载的部分中放到主机内存的量。",
     "kept": "一个保存的张量：每个 token `channels` 个数，每个数 `width` 字节。不计按 512 B 取整（小于 0.01%）。",
+    "tile_share": "分片前馈一次处理的 token 占比（每个分片的 token 数等于模型宽度）。",
+    "of_a_tile": "只为一个分片的 token 存在的张量，摊到全部 token 上。",
     "reader_copies": "`readers` 个线性层的输入：通常只存一个张量；在 autocast 下，每个线性层各存一份低精度副本。",
     "scores_kept": "一个注意力矩阵：每个头中，序列的每个 token 对每个 token。",
     "expanded_channels": (

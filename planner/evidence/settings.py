@@ -50,6 +50,7 @@ def recipe(read: Reader) -> dict[str, Any]:
         "compile": read.flag(record, "compile") or None, "dropout": read.number(record, "dropout", 0, 0.999),
         "allocator": read.word(record, "allocator"),
     }  # fmt: skip
+    found["tiled_mlp"] = read.flag(read.table("loss_args"), "tiled_mlp", "loss_args.")
     found["loss_impl"] = read.word(read.table("loss_args"), "via", "loss_args.")
     args = read.table("optimizer_args")
     found["optimizer_impl"] = IMPLS.get(str(args.get("impl")))
@@ -161,11 +162,12 @@ def _peft(read: Reader, peft: Mapping[str, Any], task: str | None) -> dict[str, 
     precision = read.table("precision")
     adapters = precision.get("adapters") or precision.get("grads")
     base = read.word(peft, "base_dtype", "peft.") or precision.get("params")
+    packed = "qlora" in (task, method)  # a record says nf4 of both kinds: then it is the framework's
     found = {
         "method": None if method in ADAPTED or method is None else method,
         "rank": read.count(peft, "rank", "peft.", most=65536),
         "targets": targets,
-        "base_dtype": base if isinstance(base, str) else None,
+        "base_dtype": None if base == "nf4" and packed else base if isinstance(base, str) else None,
         "adapter_dtype": adapters if adapters in FLOATS else None,
         "modules_to_save": whole or None,
     }

@@ -9,6 +9,18 @@ def kept(channels, width):
     return channels * width
 
 
+@formula("1", source="deepspeed-source")
+def tile_share(tokens, tile):
+    """Share of the tokens that a tiled feed-forward takes at once (tiles of as many tokens as the model is wide)."""
+    return 1 / ceil(tokens / tile)
+
+
+@formula("B/token", source="deepspeed-source")
+def of_a_tile(per_token, portion):
+    """A tensor that exists for the tokens of one tile alone, spread over all tokens."""
+    return per_token * portion
+
+
 @formula("B/token", source="saved-tensor-traces")
 def reader_copies(channels, width, autocast, readers):
     """The input of `readers` linears: one tensor, or under autocast one low-precision cast for each reader."""

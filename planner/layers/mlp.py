@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, dropout_mask, rank_channels
@@ -61,7 +63,8 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
     routed = A.routed_share(called="routed", channels=routed, tp=store.tp, etp=store.etp)
     passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
-    adapter = (*adapter_inputs(("down",), f, store), *rank_channels(("down",), store))
+    own_input = () if store.kernels == "in-place-lora" else adapter_inputs(("down",), f, store)
+    adapter = (*own_input, *rank_channels(("down",), store))
     last = Op("down", out, (*adapter, *dropout_mask("mlp", hidden, store)))
     both = P.head_width(called="gate_up_width", heads=2 if mlp.gated else 1, head_dim=f)
     gradient = A.kept(called="mlp.gate_up_gradient", channels=both, width=store.act)
@@ -72,7 +75,17 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
         return [_dispatch(mlp, routed, store), first, _weighted(mlp, act, f, store), last, *_shared(mlp, hidden, store)]
     if mlp.kind == "moe":
         return [_dispatch(mlp, routed, store), first, act, last, *_shared(mlp, hidden, store), _combine(routed, store)]
-    return [first, act, last]
+    return [first, act, last] if np.all(np.equal(store.mlp_tile, 1)) else [_tiled(hidden, (first, act, last), store)]
+
+
+def _tiled(hidden: Like, whole: tuple[Op, ...], store: Storage) -> Op:
+    """Tile by tile: nothing is kept but the input, which the norm keeps; the backward recomputes a tile at a time."""
+    tile = [
+        A.of_a_tile(called=kept.name, per_token=kept, portion=store.mlp_tile)
+        for op in whole for kept in (op.saved if op is not whole[1] else op.working)
+    ]  # fmt: skip
+    gradient = A.kept(called="mlp.input_gradient", channels=hidden, width=store.act)
+    return Op("tiled_mlp", tuple(w for op in whole for w in op.weights), (), (gradient, *tile), makes_own=True)
 
 
 def _shared(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
@@ -93,6 +106,9 @@ def _gated(f: Quantity, store: Storage) -> Op:
     names = ("gate", "activated", "up") if store.kernels == "composed" else ("gate", "up")
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names]
     product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
+    if store.kernels.startswith("in-place"):  # gradients of gate and up are written over them
+        gradient = A.kept(called="mlp.product_gradient", channels=f, width=store.act)
+        return Op("activation", (), (*kept, *product), (*kept, *product, gradient))
     gradients = [
         A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in ("product", "activated", "up")
     ]

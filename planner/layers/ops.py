@@ -56,7 +56,9 @@ class Storage:
     act             inputs of matrix products
     stream          the residual stream
     autocast        1 where torch.autocast casts on the fly, else 0
-    kernels         "composed" (Hugging Face eager code) or "fused" (Transformer Engine, Liger) for gated MLPs
+    kernels         for gated MLPs: "composed" (Hugging Face eager code), "fused" (Transformer Engine),
+                    "in-place" (Liger) or "in-place-lora" (Unsloth)
+    mlp_tile        share of the tokens that a tiled MLP takes at once; 1 where it is not tiled
     norm_kernels    "composed" or "fused" for RMSNorm
     attention       flash, mem-efficient, math or eager
     tp, sp          tensor-parallel ranks; 1 where norms and residual are split over them (sequence parallel)
@@ -79,6 +81,7 @@ class Storage:
     autocast: Any
     kernels: str = "composed"
     norm_kernels: str = "composed"
+    mlp_tile: Any = 1
     attention: str = "flash"
     tp: Any = 1
     sp: Any = 0

@@ -114,6 +114,7 @@ def filled_recipe(
         peft=peft,
         compiled=bool(given.compile),
         optimizer_in_backward=bool(given.optimizer_in_backward),
+        tiled_mlp=bool(given.tiled_mlp),
         keeps_logits=stack.keeps_outputs and not loss.endswith("linear-ce"),
         **_checkpointing(given, fill, stack),
     )

@@ -102,6 +102,7 @@ class RecipeForm(BaseModel):
     loss: str | None = None
     loss_chunks: int | None = Field(default=None, ge=1, le=10**6)
     loss_impl: str | None = None
+    tiled_mlp: bool | None = None
     dropout: float | int | None = Field(default=None, ge=0, lt=1)
     compile: bool | None = None
     allocator: str | None = None

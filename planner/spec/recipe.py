@@ -95,6 +95,7 @@ class Recipe:
     compiled          torch.compile around the model
     optimizer_in_backward  each weight is stepped as soon as it has its gradient, which is then freed
     loss_chunks    chunks of a chunked loss
+    tiled_mlp      the feed-forward takes the tokens tile by tile and recomputes each in the backward (ALST)
     """
 
     framework: str
@@ -118,5 +119,6 @@ class Recipe:
     recomputed: tuple[str, ...] = ()
     compiled: bool = False
     optimizer_in_backward: bool = False
+    tiled_mlp: bool = False
     keeps_logits: bool = False
     args: dict[str, Any] = field(default_factory=dict, hash=False)

@@ -24,7 +24,9 @@ FOLDER = Path(__file__).parent.parent / "data" / "stacks"
 class Stack:
     """One stack's habits. Sizes in elements or bytes as the field's name says.
 
-    norm_kernels, mlp_kernels   "composed" (plain model code) or "fused"
+    norm_kernels, mlp_kernels   "composed" (plain model code), "fused", or a gated MLP whose backward overwrites what it
+                        kept: "in-place" (Liger), "in-place-lora" (Unsloth: adapters recompute the product too)
+    linear_loss_kernels what norms and MLPs run where the head and its loss are one; "" as without
     root_group          FSDP: "shared" (embedding, head and final norm gathered together, whole step) or
                         "separate" (each gathered when used)
     tensor_parallel     "torch" (DTensor: its loss on split logits, its embedding's whole gradient) or "megatron"
@@ -43,7 +45,7 @@ class Stack:
     loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual;
                         "fused-ce.te" is the path under that implementation (`loss_impl`)
     keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
-    packed_base         how a 4-bit base is stored
+    packed_base         how a 4-bit base is stored, where only 4 bits are stated
     packed_head         the head is packed with the layers' weights
     packed_inputs       linears of a packed base keep their input
     unpacked_copies     how often an unpacked weight exists at once
@@ -77,6 +79,7 @@ class Stack:
     notes: str = ""
     norm_kernels: str = "composed"
     mlp_kernels: str = "composed"
+    linear_loss_kernels: str = ""
     root_group: str = "shared"
     reshard_last: bool = True
     loss_inside_root: bool = False
@@ -109,7 +112,7 @@ class Stack:
     optimizer: str = "adamw"
     checkpointing: str = "none"
     loss_impl: str = ""
-    packed_base: str = "nf4-dq"
+    packed_base: str = "nf4"
     packed_head: bool = False
     packed_inputs: bool = False
     unpacked_copies: int = 1

@@ -136,12 +136,14 @@ def storage(case: Case) -> Storage:
     attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
     peft = recipe.peft
     fused = "fused" if recipe.compiled else ""
+    linear = stack.linear_loss_kernels if recipe.loss == "fused-linear-ce" else ""
     return Storage(
         act=act,
         stream=stream,
         autocast=where(mixed, 0, casts),
-        kernels=fused or stack.mlp_kernels,
-        norm_kernels=fused or stack.norm_kernels,
+        kernels=fused or linear or stack.mlp_kernels,
+        norm_kernels=fused or ("fused" if linear else stack.norm_kernels),
+        mlp_tile=_mlp_tile(case),
         wide_norms=bool(precision.autocast) and (recipe.peft is not None or not np.all(mixed)),
         attention=attention_core(case),
         tp=plan.tp,
@@ -174,6 +176,15 @@ def _adapter_casts(case: Case) -> bool:
     """Whether an adapter makes a copy of its input: autocast, or a dtype other than the base computes in."""
     peft, precision = case.recipe.peft, case.recipe.precision
     return peft is not None and bool(precision.autocast or peft.adapter_dtype != precision.compute)
+
+
+def _mlp_tile(case: Case) -> Like:
+    """Share of the tokens that a tiled MLP takes at once: as many as the model is wide."""
+    plan, recipe = case.plan, case.recipe
+    if not recipe.tiled_mlp:
+        return 1
+    tokens = A.local_tokens(called="tokens", micro_batch=plan.micro_batch, seq_len=recipe.seq_len, cp=plan.cp)
+    return A.tile_share(tokens=tokens, tile=case.model.hidden)
 
 
 def engine_casts(case: Case) -> Any:
