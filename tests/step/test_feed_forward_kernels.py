@@ -27,7 +27,7 @@ def widths(kernels: str, tile: float = 1, trained: bool = True, adapted: frozens
 
 
 def test_liger_keeps_three_tensors_and_makes_one_more() -> None:
-    """LigerSiLUMulFunction keeps gate and up, the down projection their product; dc is the one gradient not in place."""
+    """LigerSiLUMulFunction keeps gate and up, the down projection their product; one gradient is not in place."""
     assert widths("composed") == (4, 6)
     assert widths("fused") == (3, 5)
     assert widths("in-place") == (3, 4)
