@@ -7,7 +7,9 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.evidence.reading import MOST_RANKS, Reader
+from planner.evidence.settings import framework
 from planner.spec import catalog
+from planner.spec.stack import known
 
 #: a card's stated size may be this far from the catalogue's nominal one (marketing sizes, parts of a family)
 SAME_SIZE = (0.7, 1.4)
@@ -113,7 +115,8 @@ def _decoder(read: Reader, arch: Mapping[str, Any]) -> dict[str, Any]:
     gated = read.flag(arch, "gated_mlp", "arch.")
     found["gated_mlp"] = True if gated is None else gated
     _kinds(read, arch, found)
-    _left_out(read, arch)
+    found["mtp_num_layers"] = read.count(arch, "mtp_num_layers", "arch.", least=0, most=1000)
+    _left_out(read, arch, found)
     return {k: v for k, v in found.items() if v is not None}
 
 
@@ -166,11 +169,18 @@ def _taken(read: Reader, field: str, stated: str, near: str) -> str:
     return near
 
 
-def _left_out(read: Reader, arch: Mapping[str, Any]) -> None:
+def _predicts_further(read: Reader) -> bool:
+    """Whether the framework is of Megatron's kind, whose layers for further tokens have a formula."""
+    stack = known(framework(read) or "")
+    return stack is not None and stack.tensor_parallel == "megatron"
+
+
+def _left_out(read: Reader, arch: Mapping[str, Any], found: dict[str, Any]) -> None:
     """Parts of an architecture that have no formula yet."""
     if arch.get("mla") and not read.table("mla", arch, "arch.").get("kv_lora_rank"):
         read.note("arch.mla", "gqa", "mla", near=True)
-    if read.count(arch, "mtp_num_layers", "arch.", least=0, most=1000):
+    if found["mtp_num_layers"] and not _predicts_further(read):
         read.note("arch.mtp_num_layers", 0, "mtp", near=True)
+        found["mtp_num_layers"] = None
     if arch.get("position") == "alibi":
         read.note("arch.position", "none", "alibi")

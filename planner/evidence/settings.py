@@ -125,6 +125,8 @@ def _precision(read: Reader, adapted: bool) -> dict[str, Any] | None:
         return None
     fp8 = stated.get("fp8")
     given["fp8"] = fp8 if isinstance(fp8, str) else None
+    if stated.get("param_gather") == "fp8":  # weights gathered in 8 bit go into 8-bit products
+        given["gemm"] = given["gemm"] or "fp8"
     given["gemm"] = given["gemm"] if given["gemm"] and given["gemm"] not in FLOATS else None
     casts = read.flag(stated, "autocast", "precision.") or (params == "fp32" and compute != "fp32")
     low = "fp16" if compute == "fp16" else "bf16"

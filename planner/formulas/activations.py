@@ -242,6 +242,12 @@ def held_gradients(size, layers):
     return size * maximum(layers - 1, 0)
 
 
+@formula("B", source="megatron-source")
+def held_losses(size, losses):
+    """What the losses of all further tokens keep."""
+    return size * losses
+
+
 @formula("B", source="torch-save-on-cpu")
 def kept_on_gpu(size, layers, offloaded):
     """What layers keep on the GPU: all of it, or where it goes to host memory that of the two layers on their way."""

@@ -94,6 +94,12 @@ def forward_loss_width(act_width, upcast_width):
     return act_width + upcast_width + where(act_width < upcast_width, upcast_width, 0 * upcast_width)
 
 
+@formula("B/element", source="megatron-source")
+def kept_loss_width(logit_width, act_width, upcast_width):
+    """Bytes a logit that a loss keeps for its backward when its logits are gone: the softmax, at most in fp32."""
+    return minimum(logit_width - act_width, upcast_width)
+
+
 @formula("B/element", source="torchtitan-chunked-loss")
 def chunked_loss_width(act_width, upcast_width):
     """Bytes a logit at the end of a forward by chunks: the logits and the fp32 log softmax of every chunk."""
@@ -200,6 +206,12 @@ def fp32_gradient_slice(params, ways, slice_elements, width):
 def dummy_wgrads(params, width):
     """One cached placeholder weight gradient for each distinct weight shape."""
     return params * width
+
+
+@formula("B", source="transformer-engine-fp8")
+def cast_weights(params, width, copies):
+    """Cast weights kept beside the 16-bit ones through all micro-batches: as they are, and transposed."""
+    return params * width * copies
 
 
 @formula("B", source="cublas-workspace")

@@ -134,7 +134,14 @@ def _fused_core(
         called="attention.ring_buffers", kv_channels=k, width=store.act, tensors=RING_BUFFERS, cp=store.ring
     )
     inside = (*_inside_backward(attention, q, heads, store), ring)
-    return Op("attention", (), tuple(kept), (*kept, *gradients, *inside))
+    return Op("attention", (), (*kept, *cast_output(q, store)), (*kept, *gradients, *inside))
+
+
+def cast_output(channels: Quantity, store: Storage) -> tuple[Quantity, ...]:
+    """The cast of a fused attention's output that the output projection keeps beside the one that attention keeps."""
+    if store.cast is None:
+        return ()
+    return (A.kept(called="attention.output_cast", channels=channels, width=store.cast),)
 
 
 def _expanded(attention: Attention, channels: Quantity, q: Quantity, seq_len: Like) -> Quantity:
@@ -199,8 +206,9 @@ def _eager_core(attention: Attention, q: Quantity, heads: Like, seq_len: Like, s
     softmax, and dropout. The heaviest instant is the softmax's backward, when value and output are done with."""
     kept = [
         A.kept(called=f"attention.{part}", channels=q, width=store.act)
-        for part in ("query", "expanded_key", "expanded_value", "output")
+        for part in ("query", "expanded_key", "expanded_value")
     ]
+    kept.append(A.kept(called="attention.output", channels=q, width=store.linear))
     mixed = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
     upcast = attention.softmax_upcast and not store.fused_softmax
     wide: Like = FP32 if upcast else mixed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
+from planner.layers.attention_gqa import cast_output
 from planner.layers.ops import FP32, Op, Storage, Weight
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
@@ -69,14 +70,16 @@ def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
         A.kept(called="attention.key", channels=q, width=store.act),
         A.kept(called="attention.value", channels=risen, width=store.act),
         A.kept(called="attention.rope", channels=shared, width=store.act),
-        A.kept(called="attention.output", channels=v, width=store.act),
     ]
     gradients = [A.kept(called=f"attention.{c.name}_gradient", channels=c, width=store.act) for c in (q, q, risen, v)]
+    output = A.kept(called="attention.output", channels=v, width=store.act)
     if store.attention in ("eager", "math"):
         wide: Like = store.act if store.fused_softmax else FP32
         softmax = A.scores_kept(called="attention.softmax", heads=heads, seq_len=seq_len, width=wide)
         lost = A.scores_kept(called="attention.score_gradient", heads=heads, seq_len=seq_len, width=wide)
-        return Op("attention", (), (*kept, softmax), (*kept, softmax, lost, *gradients))
+        read = A.kept(called="attention.output", channels=v, width=store.linear)
+        return Op("attention", (), (*kept, read, softmax), (*kept, output, softmax, lost, *gradients))
     sums = A.logsumexp_kept(called="attention.logsumexp", heads=heads, width=FP32, seq_len=seq_len, block=1)
     inside = A.kept(called="attention.query_gradient", channels=q, width=FP32)
-    return Op("attention", (), (*kept, sums), (*kept, sums, *gradients, inside))
+    kept.append(output)
+    return Op("attention", (), (*kept, sums, *cast_output(v, store)), (*kept, sums, *gradients, inside))

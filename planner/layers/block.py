@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.formulas import activations as A
 from planner.layers import attention_gqa, attention_mla, mlp
 from planner.layers import norm as N
@@ -31,14 +33,15 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
     core = kind.ops(attn, norm, hidden, seq_len, store)
     feed = mlp.ops(ff, hidden, store)
     before, after = kind.readers(attn), mlp.readers(ff)
+    inner = replace(store, cast=None) if ff.kind == "moe" else store  # the router reads the norm's output as it is
     match norm.placement:
         case "pre":
             first = N.op(norm, "norm1", hidden, store, before, FP32)
-            second = N.op(norm, "norm2", hidden, store, after, store.stream)
+            second = N.op(norm, "norm2", hidden, inner, after, store.stream)
             return [first, *core, second, *feed]
         case "parallel":
             first = N.op(norm, "norm1", hidden, store, before, FP32)
-            second = N.op(norm, "norm2", hidden, store, after, store.stream)
+            second = N.op(norm, "norm2", hidden, inner, after, store.stream)
             shared = Op(second.name, second.weights, second.saved[1:], second.working)
             return [first, *core, shared, *feed]
         case "post":

@@ -105,7 +105,7 @@ def _gated(f: Quantity, store: Storage) -> Op:
     """act(gate) x up. Composed code keeps four tensors of f, a fused kernel recomputes act(gate) and keeps three."""
     names = ("gate", "activated", "up") if store.kernels == "composed" else ("gate", "up")
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.linear)] if store.inputs_kept else []
     if store.kernels.startswith("in-place"):  # gradients of gate and up are written over them
         gradient = A.kept(called="mlp.product_gradient", channels=f, width=store.act)
         return Op("activation", (), (*kept, *product), (*kept, *product, gradient))
@@ -121,7 +121,7 @@ def _plain(mlp: Mlp, f: Quantity, store: Storage) -> Op:
         return _composed_gelu(f, store)
     names = COMPOSED_KEPT.get(mlp.activation) if store.kernels == "composed" else None
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=store.act) for n in names or ("up",)]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.linear)] if store.inputs_kept else []
     passing = ("product", "half_input", "one_plus_tanh") if names else ("product", "up")
     gradients = [A.kept(called=f"mlp.{n}_gradient", channels=f, width=store.act) for n in passing]
     return Op("activation", (), (*kept, *product), (*kept, *gradients))
@@ -132,7 +132,7 @@ def _composed_gelu(f: Quantity, store: Storage) -> Op:
     wide = A.upcast_width(width=store.act, autocast=store.autocast, upcast=FP32)
     parts = (("cube_input", wide), ("half_input", store.act), ("tanh", wide), ("one_plus_tanh", wide))
     kept = [A.kept(called=f"mlp.{n}", channels=f, width=w) for n, w in parts]
-    product = [A.kept(called="mlp.product", channels=f, width=store.act)] if store.inputs_kept else []
+    product = [A.kept(called="mlp.product", channels=f, width=store.linear)] if store.inputs_kept else []
     mode = A.pick_by_mode(
         called="mlp.composed_gelu_width",
         act_width=store.act,
@@ -154,7 +154,7 @@ def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
         index_width=given(40, "B", "routing_index_width", source="hf-moe-traces"),
         fixed=4,
     )
-    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=routed, width=store.act)))
+    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=routed, width=store.linear)))
 
 
 def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
@@ -162,7 +162,7 @@ def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
     product of its own, which keeps the result before it too."""
     if mlp.gated:
         return act
-    return replace(act, saved=(*act.saved, A.kept(called="mlp.weighted_product", channels=f, width=store.act)))
+    return replace(act, saved=(*act.saved, A.kept(called="mlp.weighted_product", channels=f, width=store.linear)))
 
 
 def _combine(routed: Quantity, store: Storage) -> Op:

@@ -61,7 +61,7 @@ def outputs(name: str, width: Like, local: Like, store: Storage, readers: tuple[
     if store.trained:
         return (
             A.reader_copies(
-                called=f"{name}.output", channels=channels, width=store.act, autocast=store.autocast,
+                called=f"{name}.output", channels=channels, width=store.linear, autocast=store.autocast,
                 readers=len(readers),
             ),
         )  # fmt: skip

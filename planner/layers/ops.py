@@ -68,6 +68,7 @@ class Storage:
     etp, ring       ranks that share each expert; context-parallel ranks that hand keys and values round, else 1
     wide_norms      LayerNorm runs in fp32 on a 16-bit stream (autocast)
     fused_softmax   unfused attention keeps its softmax in the compute dtype alone
+    cast            width of a linear's input as it keeps it, where that is a cast of its own; None: the tensor itself
     weighted_experts  routing weights are applied inside the experts
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     adapted_parts   query, key and value as far as they carry one, where a stack fuses them by itself
@@ -101,6 +102,12 @@ class Storage:
     packed_inputs: bool = False
     fused_softmax: bool = False
     weighted_experts: bool = False
+    cast: Any = None
+
+    @property
+    def linear(self) -> Any:
+        """Width of a linear's input as it is kept."""
+        return self.act if self.cast is None else self.cast
 
     @property
     def inputs_kept(self) -> bool:

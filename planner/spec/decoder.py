@@ -58,6 +58,7 @@ class Decoder(BaseModel):
     moe_intermediate_size: Ffn | None = None
     shared_intermediate_size: int = Field(default=0, ge=0, le=10_000_000)
     first_k_dense: int = Field(default=0, ge=0, le=10_000)
+    mtp_num_layers: int = Field(default=0, ge=0, le=1000)
 
 
 def decoder(c: Decoder) -> Model:
@@ -69,7 +70,8 @@ def decoder(c: Decoder) -> Model:
     groups = tuple(LayerGroup(n, att, mlp, norm) for n, mlp in _layers(c, dense, act) if n)
     return Model(
         name="", family="", hidden=c.hidden_size, groups=groups, vocab=c.vocab_size, tied=c.tie_word_embeddings,
-        max_positions=c.max_position_embeddings, position="none" if c.position == "alibi" else c.position,
+        max_positions=c.max_position_embeddings, further=c.mtp_num_layers,
+        position="none" if c.position == "alibi" else c.position,
     )  # fmt: skip
 
 

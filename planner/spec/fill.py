@@ -12,7 +12,7 @@ from planner.i18n import Phrase, Said, phrase
 from planner.spec.case import Assumed
 from planner.spec.form import CaseForm, CheckpointingArgs, PrecisionForm, RecipeForm, choose, nearby
 from planner.spec.model import Model
-from planner.spec.recipe import PEFT_TARGETS, Peft, Precision, Recipe
+from planner.spec.recipe import CAST_WIDTH, PEFT_TARGETS, Peft, Precision, Recipe
 from planner.spec.stack import Stack
 
 Spellings = Mapping[str, dict[str, str]]
@@ -205,7 +205,8 @@ def _precision(
         low = "fp32"
     quiet = Filler("recipe.precision.", stated, table, problems, [], assumed)
     low = quiet.choice("grads", low, "")
-    for part in ("gemm", "fp8"):
+    gemm = (stated.gemm or "none") if stack.keeps_casts else "none"
+    for part in ("gemm", "fp8") if gemm not in CAST_WIDTH else ():
         quiet.choice(part, "none", "")
     return Precision(
         preset=preset,
@@ -216,6 +217,7 @@ def _precision(
         grad_reduce=quiet.choice("grad_reduce", reduce or low, ""),
         master=quiet.choice("master", master, ""),
         optimizer_state=quiet.choice("optimizer_state", state, ""),
+        gemm=gemm if gemm in CAST_WIDTH else "none",
     )
 
 

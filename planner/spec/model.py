@@ -108,6 +108,7 @@ class Model:
     dropout         residual and embedding dropout probability the configuration states (0 switches masks off)
     attention_dropout  the same for attention probabilities
     logit_softcap   the logits pass through a soft cap (Gemma 2)
+    further         layers after the last one that predict further tokens (multi-token prediction); not among `layers`
     remarks         what a reader should know of how it was read
     config          the configuration it was read from, as published; empty for a model made from a size
     """
@@ -124,6 +125,7 @@ class Model:
     attention_dropout: float = 0.0
     head_bias: bool = False
     logit_softcap: bool = False
+    further: int = 0
     source: str = ""
     remarks: tuple[Said, ...] = ()
     config: Any = None

@@ -25,6 +25,9 @@ WIDTH: dict[str, float] = {
     "hqq-int4": 0.5 + 2.5 / 128,
 }
 
+#: bytes an element of a linear's input as it is kept for the weight's gradient, scales included (one in 32; one in 16)
+CAST_WIDTH: dict[str, float] = {"fp8": 1.0, "mxfp8": 1.0 + 1.0 / 32, "nvfp4": 0.5 + 1.0 / 16}
+
 #: state tensors an optimizer keeps for each trained parameter
 STATES: dict[str, float] = {
     "adamw": 2.0, "adam": 2.0, "adamw8bit": 2.0, "adamw4bit": 2.0, "lion": 1.0, "sgd": 0.0, "sgd-momentum": 1.0,
@@ -54,6 +57,7 @@ class Precision:
     grads            gradients as stored; grad_reduce on the wire
     master           an fp32 copy of 16-bit weights, or "none" where `params` are the master
     optimizer_state  the optimizer's state tensors
+    gemm             what linears of an 8-bit (4-bit) recipe cast their input to, where the stack keeps the cast
     """
 
     preset: str
@@ -64,6 +68,7 @@ class Precision:
     grad_reduce: Any
     master: Any
     optimizer_state: Any
+    gemm: str = "none"
 
 
 @dataclass(frozen=True, slots=True)

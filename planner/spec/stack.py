@@ -61,6 +61,8 @@ class Stack:
     reentrant           layers are recomputed by torch's reentrant checkpointing
     fused_softmax       unfused attention keeps its softmax in the compute dtype alone (one kernel with scale and mask)
     weighted_experts    routing weights are applied inside the experts, before the projection out, not to their outputs
+    keeps_casts         linears of an 8-bit recipe keep their input as they cast it
+    cast_weights        cast weights that stay beside the 16-bit ones: copies of each, in the recipe's width
     dropout             probability of dropout where none is stated, for models with learned positions
     gemm_workspaces, grouped_workspaces   matrix product workspaces that torch's allocator holds; more of them where
                         experts run as one grouped product
@@ -128,6 +130,8 @@ class Stack:
     reentrant: bool = False
     fused_softmax: bool = False
     weighted_experts: bool = False
+    keeps_casts: bool = False
+    cast_weights: int = 0
     dropout: float = 0.0
     gemm_workspaces: int = 0
     grouped_workspaces: int = 0

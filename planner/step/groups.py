@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.i18n import Phrase
 from planner.layers import block
 from planner.layers import model as M
+from planner.layers import norm as N
 from planner.layers.ops import Op, Storage, Weight
 from planner.quantity import Like, Quantity, given, largest, total
 from planner.spec.case import Case
@@ -42,6 +44,7 @@ class Group:
     largest     the largest single weight of one layer
     ops         operations in forward order
     own_input   the layer's input where no saved tensor is that tensor, B/token
+    further     they predict further tokens: on the last stage, and never of a micro-batch that waits
     """
 
     spec: LayerGroup
@@ -55,6 +58,7 @@ class Group:
     weights: tuple[Weight, ...]
     ops: tuple[Op, ...]
     own_input: Quantity
+    further: bool = False
 
 
 def groups(case: Case, stage: Stage, store: Storage) -> list[Group]:
@@ -66,12 +70,34 @@ def groups(case: Case, stage: Stage, store: Storage) -> list[Group]:
         layers = P.stage_layers(called="layers", layers=group.count, before=before, start=first, end=last)
         found.append(_group(case, group, store, layers))
         before = total("layers_before", [before, given(group.count, "layer", "layers")])
+    if case.model.further:
+        found.append(_further(case, stage, store))
     return found
 
 
 def mixed_units(case: Case) -> bool:
     """Whether frozen weights and adapters share FSDP1's flat parameters."""
     return case.recipe.peft is not None and case.stack.mixed_units and case.plan.data_parallel == "fsdp1"
+
+
+def _further(case: Case, stage: Stage, store: Storage) -> Group:
+    """Layers that predict further tokens, of the last group's kind: each joins the last hidden state and an embedding,
+    both normed, and takes them back to the hidden size."""
+    hidden, last = case.model.hidden, case.model.groups[-1]
+    spec = replace(last, count=case.model.further)
+    layers = P.stage_layers(
+        called="layers", layers=case.model.further, before=0, start=0,
+        end=P.on_stage(called="further", params=case.model.further, present=stage.head),
+    )  # fmt: skip
+    both = P.head_width(called="joined", heads=2, head_dim=hidden)
+    norms = [w for i in range(3) for w in N.weights(last.norm, f"further_norm{i}", hidden)]
+    made = _group(case, spec, store, layers, (Weight("further_projection", both, hidden), *norms))
+    local = P.local_channels(
+        called="joined", channels=both, tp=A.sequence_ways(tp=store.tp, sequence_parallel=store.sp)
+    )
+    kept = [A.kept(called="further.normed", channels=local, width=store.stream),
+            A.kept(called="further.joined", channels=local, width=store.linear)]  # fmt: skip
+    return replace(made, ops=(Op("further", (), tuple(kept)), *made.ops), further=True)
 
 
 def _edges(case: Case, stage: Stage) -> tuple[Like, Like]:
@@ -87,9 +113,11 @@ def _edges(case: Case, stage: Stage) -> tuple[Like, Like]:
     )
 
 
-def _group(case: Case, group: LayerGroup, store: Storage, layers: Quantity) -> Group:
+def _group(
+    case: Case, group: LayerGroup, store: Storage, layers: Quantity, more: tuple[Weight, ...] = ()
+) -> Group:
     hidden, plan = case.model.hidden, case.plan
-    weights = block.weights(group, hidden)
+    weights = (*block.weights(group, hidden), *more)
     split = {"tp": plan.tp, "ep": plan.ep, "etp": plan.etp}
     linear = M.count("linear_weights", (w for w in weights if w.linear), **split)
     other = M.count("other_weights", (w for w in weights if not w.linear), **split)

@@ -115,7 +115,22 @@ def _bytes(setting: Setting, which: int) -> Quantity:
         case "fused-linear-ce":
             return total("loss_tensors", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case _:
-            return total("loss_tensors", [whole, _capped(setting)]) if setting.case.model.logit_softcap else whole
+            more = [_capped(setting)] if setting.case.model.logit_softcap else _further(setting)
+            return total("loss_tensors", [whole, *more]) if more else whole
+
+
+def _further(setting: Setting) -> list[Quantity]:
+    """What the losses of further tokens, computed before, keep for their backward."""
+    if not setting.case.model.further:
+        return []
+    width = T.kept_loss_width(
+        called="logit_width", logit_width=per_logit(setting)[0], act_width=setting.store.act, upcast_width=4
+    )
+    each = T.logits_bytes(
+        called="further_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
+        tp=setting.case.plan.tp,
+    )  # fmt: skip
+    return [A.held_losses(called="further_logits", size=each, losses=setting.case.model.further)]
 
 
 def _capped(setting: Setting) -> Quantity:

@@ -71,7 +71,7 @@ def step(setting: Setting) -> Step:
         gather=gathering(setting),
         layers=layers,
         kept=kept,
-        waiting=_waiting(setting, kept),
+        waiting=_waiting(setting, (*_of_all(setting, by_layer), *kept[len(by_layer):])),
         stored=stored,
         before=T.if_carried(called="gradients", size=passing, carried=setting.carried),
         tables=tables,
@@ -91,6 +91,11 @@ def moments(step: Step) -> dict[str, Quantity]:
         "root_reduce": _root_reduce(step),
         "optimizer": _optimizer(step),
     }
+
+
+def _of_all(setting: Setting, by_layer: list[Quantity]) -> list[Quantity]:
+    """What layers keep of a micro-batch that waits: those that predict further tokens go back at once."""
+    return [kept for group, kept in zip(setting.groups, by_layer, strict=True) if not group.further]
 
 
 def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:

@@ -17,7 +17,7 @@ from planner.layers import model as M
 from planner.layers.ops import Storage
 from planner.quantity import Like, Quantity, given, pick, total, where
 from planner.spec.case import Case
-from planner.spec.recipe import WIDTH
+from planner.spec.recipe import CAST_WIDTH, WIDTH
 from planner.spec.stack import Stack
 from planner.step.groups import Group as Group
 from planner.step.groups import Stage as Stage
@@ -153,6 +153,7 @@ def storage(case: Case) -> Storage:
         gathered_input=stack.gathered_input,
         fused_softmax=stack.fused_softmax,
         weighted_experts=stack.weighted_experts,
+        cast=CAST_WIDTH.get(precision.gemm),
         trained=peft is None,
         dropout=probability > 0,
         attention_dropout=attention_probability > 0,
@@ -244,6 +245,11 @@ def _whole_saved(case: Case, embedding: Quantity, head: Quantity) -> Quantity:
     return total("whole_saved", parts)
 
 
+def _embeds(further: int, stage: Stage) -> Any:
+    """Whether a stage holds the embedding: the first, and the last where it predicts further tokens."""
+    return np.maximum(stage.embedding, stage.head) if further else stage.embedding
+
+
 def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quantity, Quantity]:
     """Embedding, head and the rest outside the layers, as this stage holds them."""
     model, tp = case.model, case.plan.tp
@@ -256,7 +262,7 @@ def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quant
     )
     norm = P.on_stage(called="final_norm", params=M.count("final_norm", M.final_norm(model)), present=stage.head)
     return (
-        P.on_stage(called="embedding", params=table, present=stage.embedding),
+        P.on_stage(called="embedding", params=table, present=_embeds(model.further, stage)),
         P.on_stage(called="head", params=head, present=stage.head),
         total("rest", [positions, norm]),
     )

@@ -14,7 +14,7 @@ from planner.i18n import Phrase
 from planner.layers import model as M
 from planner.layers.ops import Weight
 from planner.quantity import Like, Quantity, given, pick, total, value_of
-from planner.spec.recipe import STATES, WIDTH
+from planner.spec.recipe import CAST_WIDTH, STATES, WIDTH
 from planner.step.groups import mixed_units
 from planner.step.setting import GRADIENTS_LEAVE, OFFLOADED, Group, Setting, packed
 
@@ -159,6 +159,7 @@ def states(setting: Setting) -> States:
     resident = (
         *_dummy_wgrads(setting),
         *_gemm_workspaces(setting),
+        *_cast_weights(setting),
         S.on_gpu(called="weights", size=weights, offloaded=off_params),
         S.on_gpu(called="master", size=master, offloaded=off_states),
         S.on_gpu(called="optimizer_states", size=optimizer, offloaded=off_states),
@@ -236,7 +237,7 @@ def _dummy_wgrads(setting: Setting) -> list[Quantity]:
     """Placeholder gradients that Transformer Engine caches, one for each distinct shape of a linear weight."""
     if not (setting.stack.dummy_wgrads and setting.trained):
         return []
-    linear = [w for g in setting.groups for w in g.weights if w.linear and not _is_vector(w)]
+    linear = [w for g in setting.groups if not g.further for w in g.weights if w.linear and not _is_vector(w)]
     plan = setting.case.plan
     sizes = [M.count(w.name, [replace(w, copies=1)], plan.tp, 1, plan.etp) for w in _distinct(linear)]
     return [T.dummy_wgrads(params=total("distinct_shapes", [*sizes, setting.head]), width=WIDTH["bf16"])]
@@ -252,6 +253,15 @@ def _gemm_workspaces(setting: Setting) -> list[Quantity]:
         called="gemm_workspaces", each=priors()["gemm_workspace" if recent else "gemm_workspace_older"].at(),
         plain=stack.gemm_workspaces, grouped=stack.grouped_workspaces if _grouped(setting) else 0,
     )]  # fmt: skip
+
+
+def _cast_weights(setting: Setting) -> list[Quantity]:
+    """Casts of the linear weights that Transformer Engine makes for the first micro-batch and keeps for the others."""
+    copies, width = setting.stack.cast_weights, CAST_WIDTH.get(setting.case.recipe.precision.gemm, 0)
+    if not (copies and width and setting.trained) or setting.sharded:
+        return []
+    linear = [P.layers_params(called="linear_params", layers=g.layers, params=g.linear) for g in setting.groups]
+    return [T.cast_weights(called="weight_copies", params=total("linear_params", linear), width=width, copies=copies)]
 
 
 #: GPUs before Hopper: their matrix products get a smaller workspace
