@@ -43,7 +43,8 @@ class Stack:
     bucket_elements, bucket_copies   communication buckets of ZeRO 1 to 3
     live_elements, prefetch_elements   ZeRO-3: gathered parameters kept at once
     loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual;
-                        "fused-ce.te" is the path under that implementation (`loss_impl`)
+                        "chunk" is that of the one chunk at work; "fused-ce.te" is the path under that implementation
+                        (`loss_impl`)
     keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
     packed_base         how a 4-bit base is stored, where only 4 bits are stated
     packed_head         the head is packed with the layers' weights
@@ -151,7 +152,7 @@ class Stack:
 #: what a file that builds upon another does not take from it
 OWN = ("aliases", "notes", "versions_of", "from", "until", "sources", "title_zh")
 #: loss paths over whole logits, whose bytes a logit a file may state
-_PATHS = ("full-logits", "fused-ce", "chunked-ce")
+_PATHS = ("full-logits", "fused-ce", "chunked-ce", "chunk")
 _TUPLES = ("aliases", "since", "until")
 
 

@@ -13,7 +13,7 @@ from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, total
-from planner.step.setting import Group, Setting
+from planner.step.setting import Group, Setting, gradients_leave
 from planner.step.states import PASSING_WAYS, States, layer_experts, outside_width, sharded, trained_experts
 
 
@@ -219,9 +219,11 @@ def _root_moments(
     def moments(held: States, x: Quantity, tables: list[Quantity]) -> list[Quantity]:
         others = T.one_layer_less(called="gradients", size=in_layers, layer=of_one)
         stored, before = (
-            T.larger_if_carried(called="gradients", size=size, all_gradients=held.passing, carried=setting.carried)
+            S.on_gpu(called="gradients", offloaded=gradients_leave(setting.case), size=T.larger_if_carried(
+                called="gradients", size=size, all_gradients=held.passing, carried=setting.carried
+            ))
             for size in (in_layers, others)
-        )
+        )  # fmt: skip
         always = [*held.resident, ids, stored]
         around = [*held.resident, ids, *tables, gathered, head, x]
         return [

@@ -96,6 +96,12 @@ def upcasts(setting: Setting) -> bool:
     return setting.case.recipe.loss == "full-logits" and per_logit(setting)[1] >= FULL[1] and narrow
 
 
+def _per_chunk_logit(setting: Setting) -> tuple[float, float]:
+    """B a logit of the one chunk at work, where chunks are taken of whole logits."""
+    own = setting.stack.loss_bytes.get("chunk", CHUNK)
+    return float(own[0]), float(own[1])
+
+
 def _bytes(setting: Setting, which: int) -> Quantity:
     recipe, tp = setting.case.recipe, setting.case.plan.tp
     width: Like = per_logit(setting)[which]
@@ -109,7 +115,7 @@ def _bytes(setting: Setting, which: int) -> Quantity:
     match recipe.loss:
         case "chunked-ce":
             capped = [_capped(setting)] if setting.case.model.logit_softcap else []
-            return total("loss_tensors", [whole, _chunk(setting, CHUNK[which]), *capped])
+            return total("loss_tensors", [whole, _chunk(setting, _per_chunk_logit(setting)[which]), *capped])
         case "chunked-linear-ce":
             return total("loss_tensors", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case "fused-linear-ce":
