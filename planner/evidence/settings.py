@@ -72,9 +72,10 @@ def _framework(read: Reader) -> str | None:
 
 
 def framework(read: Reader) -> str | None:
-    """The framework, or the plugin that changes its kernels, at the version or date that the record states."""
+    """The framework, its fork or the plugin that changes its kernels, at the version or date that the record states."""
     name: str | None = read.word(read.record, "framework")
-    plugin = read.word(read.table("framework_args"), "plugin", "framework_args.")
+    args = read.table("framework_args")
+    plugin = read.word(args, "plugin", "framework_args.") or read.word(args, "fork", "framework_args.")
     if name is None:
         return None
     text = read.word(read.record, "version") or ""

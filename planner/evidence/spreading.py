@@ -7,7 +7,7 @@ from typing import Any
 
 from planner.evidence.reading import MOST_RANKS, Reader
 from planner.evidence.settings import framework
-from planner.spec.plan import FSDP
+from planner.spec.plan import FSDP, VOCAB_SCHEDULES
 from planner.spec.stack import known
 
 CP_COMM = {"ulysses": "a2a", "ring": "p2p", "a2a": "a2a", "p2p": "p2p", "all_gather": "all_gather", "a2a+p2p": "p2p"}
@@ -108,16 +108,30 @@ def _pipeline(read: Reader, parallel: Mapping[str, Any], pp: int, layers: int | 
     """Schedule, chunks, and layers of each stage where they are not equal."""
     chunks = read.count(parallel, "vpp", "parallel.", most=1000) if pp > 1 else None
     schedule = read.word(parallel, "pp_schedule", "parallel.") if pp > 1 else None
+    split = read.word(parallel, "vocab_pp", "parallel.") if pp > 1 else None
+    schedule = f"1f1b-{split}" if schedule in (None, "1f1b") and f"1f1b-{split}" in VOCAB_SCHEDULES else schedule
     found: dict[str, Any] = {"schedule": schedule, "virtual_stages": chunks}
     last = read.count(parallel, "final_stage_layers", "parallel.", least=0, most=10**4)
     if not layers or pp == 1:
         return found
     if last is not None and last <= layers:
-        found["layer_split"] = [*_evenly(layers - last, pp - 1), last]
+        found["layer_split"] = [*reversed(_evenly(layers - last, pp - 1)), last]  # early stages hold more micro-batches
+    elif (counted := layers + ENDS) % (pp * (chunks or 1)) == 0 and layers % pp and _megatron(read):
+        each = counted // pp
+        found["layer_split"] = [each - 1, *[each] * (pp - ENDS), each - 1]
+        read.note("plan.layer_split", str(found["layer_split"]), "ends-counted")
     elif layers % (pp * (chunks or 1)):
         found["layer_split"] = _evenly(layers, pp)
         read.note("plan.layer_split", str(found["layer_split"]), "uneven-stages")
     return found
+
+
+#: embedding and loss, which Megatron can count as a layer each
+ENDS = 2
+
+
+def _megatron(read: Reader) -> bool:
+    return str(read.record.get("framework")).lower() in MEGATRON
 
 
 def _evenly(layers: int, stages: int) -> list[int]:

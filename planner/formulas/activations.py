@@ -151,6 +151,15 @@ def in_flight_1f1b(pp, stage, microbatches):
     return minimum(microbatches, pp - stage)
 
 
+@formula("microbatch", source="yeung2024-vocabulary")
+def in_flight_vocab(pp, stage, microbatches, barriers, lengthened):
+    """Micro-batches a stage holds under 1F1B with the vocabulary split over all stages (stage counts from 0).
+
+    Each communication barrier of the loss puts the backward one micro-batch off; interlaced, the way there is longer.
+    """
+    return minimum(microbatches, (pp - stage) * lengthened + barriers)
+
+
 @formula("microbatch", source="narayanan2021")
 def in_flight_interleaved(pp, stage, microbatches, virtual_stages):
     """Micro-batches in flight, interleaved 1F1B: 2(p - i - 1) + (v - 1)g + 1 chunks, each 1/v of a stage's layers.

@@ -22,6 +22,12 @@ def cached_fsdp(allocated, compute_pool, slack, gather_pool, reduce_pool, unavoi
 
 
 @formula("B", source="allocator-replay")
+def step_pool(size, part_cached):
+    """Blocks that the optimizer's temporaries add to the cache: a weight's is larger than any of an activation."""
+    return size * part_cached
+
+
+@formula("B", source="allocator-replay")
 def squeezed(cached, rest, allocated, outside, workspaces, usable):
     """Cached blocks that really stay: near the limit torch frees what it can before it fails."""
     room = usable - outside - workspaces - allocated

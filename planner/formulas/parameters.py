@@ -57,6 +57,12 @@ def padded_vocab(vocab, multiple, tp):
     return ceil(vocab / maximum(multiple * tp, 1)) * maximum(multiple * tp, 1)
 
 
+@formula("1", source="yeung2024-vocabulary")
+def vocab_ways(tp, stages):
+    """Ranks that share the vocabulary."""
+    return tp * stages
+
+
 @formula("param", source="hu2021-lora")
 def adapter_params(rank, rows, cols, copies):
     """LoRA parameters of `copies` adapted weights: one r x in and one out x r matrix each."""

@@ -8,7 +8,7 @@ from planner.spec.case import Assumed
 from planner.spec.fill import Filler, Spellings, of
 from planner.spec.form import CaseForm, PlanForm
 from planner.spec.hardware import Cluster
-from planner.spec.plan import FSDP, Offload, Plan
+from planner.spec.plan import FSDP, WHOLE_STAGES, Offload, Plan
 from planner.spec.recipe import Recipe
 from planner.spec.stack import Stack
 
@@ -70,7 +70,7 @@ def _schedule(given: PlanForm, pp: int, fill: Filler, quiet: Filler) -> tuple[st
     """The pipeline's schedule, and chunks of layers a stage: more than one where it is interleaved."""
     usual = "interleaved-1f1b" if (given.virtual_stages or 1) > 1 else "1f1b"
     schedule = (fill if pp > 1 or given.schedule else quiet).choice("schedule", usual, Phrase("assumed.schedule"))
-    if schedule == "1f1b" or pp == 1:
+    if schedule in WHOLE_STAGES or pp == 1:
         return schedule, 1
     return schedule, fill.number("virtual_stages", 2, Phrase("assumed.two-chunks"))
 

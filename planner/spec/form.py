@@ -14,7 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from planner import paths
 from planner.errors import Problem, nearest
 from planner.i18n import Phrase, Said, phrase
-from planner.spec.plan import CP_COMM, DATA_PARALLEL, OFFLOAD, OFFLOAD_ACTIVATIONS, OFFLOAD_OPTIMIZER
+from planner.spec.plan import (
+    CP_COMM,
+    DATA_PARALLEL,
+    OFFLOAD,
+    OFFLOAD_ACTIVATIONS,
+    OFFLOAD_OPTIMIZER,
+    VOCAB_SCHEDULES,
+)
 from planner.spec.recipe import (
     ATTENTION,
     BASE_DTYPES,
@@ -181,7 +188,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recipe.peft.targets": (*PEFT_TARGETS, "all-linear", "attention", "mlp"),
     "recipe.peft.modules_to_save": SAVED_MODULES,
     "plan.data_parallel": tuple(d for d in DATA_PARALLEL if d != "megatron-fsdp"),
-    "plan.schedule": ("1f1b", "interleaved-1f1b"),
+    "plan.schedule": ("1f1b", "interleaved-1f1b", *VOCAB_SCHEDULES),
     "plan.cp_comm": tuple(c for c in CP_COMM if c != "all_gather"),
     "plan.offload.params": OFFLOAD,
     "plan.offload.optimizer": OFFLOAD_OPTIMIZER,

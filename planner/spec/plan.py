@@ -10,7 +10,11 @@ from planner.spec.model import Count
 DATA_PARALLEL = ("none", "ddp", "zero", "fsdp1", "fsdp2", "megatron-fsdp")
 #: data parallelism that gathers and reshards groups of weights
 FSDP = ("fsdp1", "fsdp2", "megatron-fsdp")
-SCHEDULES = ("1f1b", "interleaved-1f1b", "zero-bubble-interleaved", "dualpipe")
+#: 1F1B with embedding and head split over the stages: two barriers, one, or as one more layer of every stage
+VOCAB_SCHEDULES = ("1f1b-vocab-1", "1f1b-vocab-2", "1f1b-interlaced")
+SCHEDULES = ("1f1b", "interleaved-1f1b", "zero-bubble-interleaved", "dualpipe", *VOCAB_SCHEDULES)
+#: schedules of one chunk of layers a stage
+WHOLE_STAGES = ("1f1b", *VOCAB_SCHEDULES)
 CP_COMM = ("p2p", "a2a", "all_gather")
 OFFLOAD = ("none", "cpu", "nvme")
 OFFLOAD_OPTIMIZER = ("none", "cpu", "nvme", "paged")
@@ -61,6 +65,11 @@ class Plan:
     micro_batch: Count = 1
     accumulation: Count = 1
     offload: Offload = Offload()
+
+    @property
+    def vocab_stages(self) -> Count:
+        """Stages that share the vocabulary."""
+        return self.pp if self.schedule in VOCAB_SCHEDULES else 1
 
     @property
     def fully_sharded(self) -> bool:

@@ -64,6 +64,7 @@ class Stack:
     weighted_experts    routing weights are applied inside the experts, before the projection out, not to their outputs
     keeps_casts         linears of an 8-bit recipe keep their input as they cast it
     cast_weights        cast weights that stay beside the 16-bit ones: copies of each, in the recipe's width
+    main_gradients      16-bit gradients get fp32 copies for the optimizer step
     dropout             probability of dropout where none is stated, for models with learned positions
     gemm_workspaces, grouped_workspaces   matrix product workspaces that torch's allocator holds; more of them where
                         experts run as one grouped product
@@ -131,6 +132,7 @@ class Stack:
     reentrant: bool = False
     fused_softmax: bool = False
     weighted_experts: bool = False
+    main_gradients: bool = False
     keeps_casts: bool = False
     cast_weights: int = 0
     dropout: float = 0.0

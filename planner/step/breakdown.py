@@ -26,7 +26,9 @@ PARTS: dict[str, tuple[str, ...]] = {
         "gather_buffer",
     ),
     "buffers": ("reduce_input", "reduce_output", "zero_buckets", "ddp_buckets", "buckets", "dummy_wgrads"),
-    "temporaries": ("foreach_copy", "forloop_copies", "fp32_gradient_slice", "embedding_sort", "unpacked_weight"),
+    "temporaries": (
+        "foreach_copy", "forloop_copies", "fp32_gradient_slice", "fp32_gradients", "embedding_sort", "unpacked_weight",
+    ),
     "cached_blocks": ("cached",),
     "workspaces": ("workspaces", "gemm_workspaces"),
     "cuda_context": ("context",),

@@ -43,7 +43,7 @@ def before(setting: Setting) -> Quantity:
     )
     size = T.logits_bytes(
         called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
-        tp=setting.case.plan.tp,
+        tp=setting.logit_ways,
     )  # fmt: skip
     return _here(setting, size)
 
@@ -62,7 +62,7 @@ def chunks_left(setting: Setting) -> Quantity:
     """Where the head runs by chunks too: gradients of the logits of the chunks still to come."""
     size = T.chunks_left(
         called="loss_tensors", tokens=setting.tokens, vocab=setting.vocab, chunks=setting.case.recipe.loss_chunks,
-        grad_width=setting.store.act, tp=setting.case.plan.tp,
+        grad_width=setting.store.act, tp=setting.logit_ways,
     )  # fmt: skip
     return _here(setting, size)
 
@@ -71,13 +71,13 @@ def logits_gradient(setting: Setting) -> Quantity:
     """The gradient of the logits in the compute dtype, which the head's backward starts from."""
     size = T.logits_bytes(
         called="logits_gradient", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
-        tp=setting.case.plan.tp,
+        tp=setting.logit_ways,
     )  # fmt: skip
     return _here(setting, size)
 
 
 def _here(setting: Setting, size: Quantity) -> Quantity:
-    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.stage.head)
+    return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.has_logits)
 
 
 def per_logit(setting: Setting) -> tuple[float, float]:
@@ -103,7 +103,7 @@ def _per_chunk_logit(setting: Setting) -> tuple[float, float]:
 
 
 def _bytes(setting: Setting, which: int) -> Quantity:
-    recipe, tp = setting.case.recipe, setting.case.plan.tp
+    recipe, tp = setting.case.recipe, setting.logit_ways
     width: Like = per_logit(setting)[which]
     if which == 0 and recipe.loss == "full-logits" and width == FULL[0]:
         width = T.forward_loss_width(called="logit_width", act_width=setting.store.act, upcast_width=4)
@@ -134,7 +134,7 @@ def _further(setting: Setting) -> list[Quantity]:
     )
     each = T.logits_bytes(
         called="further_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
-        tp=setting.case.plan.tp,
+        tp=setting.logit_ways,
     )  # fmt: skip
     return [A.held_losses(called="further_logits", size=each, losses=setting.case.model.further)]
 
@@ -143,21 +143,21 @@ def _capped(setting: Setting) -> Quantity:
     """The tanh of the logits that a soft cap keeps for its backward."""
     return T.logits_bytes(
         called="capped_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
-        tp=setting.case.plan.tp,
+        tp=setting.logit_ways,
     )  # fmt: skip
 
 
 def _chunk(setting: Setting, width: float = FULL[1]) -> Quantity:
     return T.chunk_logits(
         called="chunk", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
-        chunks=setting.case.recipe.loss_chunks, tp=setting.case.plan.tp,
+        chunks=setting.case.recipe.loss_chunks, tp=setting.logit_ways,
     )  # fmt: skip
 
 
 def _liger(setting: Setting) -> Quantity:
     rows = T.liger_rows(tokens=setting.tokens, vocab=setting.vocab, hidden=setting.case.model.hidden)
     return T.logits_bytes(
-        called="chunk", tokens=rows, vocab=setting.vocab, logit_width=setting.store.act, tp=setting.case.plan.tp
+        called="chunk", tokens=rows, vocab=setting.vocab, logit_width=setting.store.act, tp=setting.logit_ways
     )
 
 
@@ -207,6 +207,6 @@ def outputs(setting: Setting) -> Quantity:
         return given(0.0, "B", "kept_logits", because=Phrase("because.logits-dropped"))
     kept = T.logits_bytes(
         called="kept_logits", tokens=setting.tokens, vocab=setting.vocab, logit_width=setting.store.act,
-        tp=setting.case.plan.tp,
+        tp=setting.logit_ways,
     )  # fmt: skip
     return _here(setting, kept)

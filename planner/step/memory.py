@@ -17,7 +17,7 @@ from planner.step import moments as M
 from planner.step.loss import upcasts
 from planner.step.pools import Pools, pools
 from planner.step.setting import Setting, Stage, setting
-from planner.step.states import States
+from planner.step.states import States, main_gradients
 
 VERDICTS = ("oom", "edge", "fits")
 
@@ -238,13 +238,20 @@ def _unavoidable(here: Setting) -> Coefficient:
     return priors()["unavoidable_fsdp_expandable" if expandable else "unavoidable_fsdp"]
 
 
+def _of_the_step(here: Setting, end: str) -> list[Quantity]:
+    """Blocks of the optimizer's fp32 gradients, larger than any that activations leave behind."""
+    share = priors()["step_pool"].at(end)
+    return [O.step_pool(called="step_pool", size=size, part_cached=share) for size in main_gradients(here)]
+
+
 def _cached(work: M.Step, allocated: Quantity, pooled: Pools | None, end: str) -> Quantity:
     """Cached blocks if the card had no end."""
     known, here = priors(), work.setting
     mode = "expandable" if here.case.recipe.allocator == "expandable" else "native"
     if pooled is None:
         kind = "slack_megatron" if here.stack.allocator_kind == "megatron" else f"slack_one_stream_{mode}"
-        return O.cached_one_stream(called="cached", allocated=allocated, slack=known[kind].at(end))
+        free = O.cached_one_stream(called="cached", allocated=allocated, slack=known[kind].at(end))
+        return total("cached", [free, *_of_the_step(here, end)])
     whole = "_logits" if mode == "native" and upcasts(here) else ""
     return O.cached_fsdp(
         called="cached", allocated=allocated, compute_pool=pooled.compute,

@@ -15,6 +15,7 @@ from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, total, where
+from planner.spec.plan import VOCAB_SCHEDULES
 from planner.spec.recipe import WIDTH
 from planner.step import activations as act
 from planner.step import loss
@@ -25,6 +26,7 @@ from planner.step.states import (
     PASSING_WAYS,
     States,
     layer_experts,
+    main_gradients,
     partial_embedding,
     sharded,
     states,
@@ -98,12 +100,19 @@ def _of_all(setting: Setting, by_layer: list[Quantity]) -> list[Quantity]:
     return [kept for group, kept in zip(setting.groups, by_layer, strict=True) if not group.further]
 
 
+#: by schedule: barriers of the loss, and how much longer the way to it is (the paper's figures)
+VOCAB_PASSES = {"1f1b-vocab-1": (2, 1), "1f1b-vocab-2": (1, 1), "1f1b-interlaced": (0, 1.5)}
+
+
 def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:
     """Activations of other micro-batches in the pipeline."""
     plan = setting.case.plan
     place = {"pp": plan.pp, "stage": setting.stage.index, "microbatches": plan.accumulation}
     if plan.schedule == "interleaved-1f1b":
         flight = A.in_flight_interleaved(called="in_flight", virtual_stages=plan.virtual_stages, **place)
+    elif plan.schedule in VOCAB_SCHEDULES:
+        barriers, lengthened = VOCAB_PASSES[plan.schedule]
+        flight = A.in_flight_vocab(called="in_flight", barriers=barriers, lengthened=lengthened, **place)
     else:
         flight = A.in_flight_1f1b(called="in_flight", **place)
     each = total("kept_each_microbatch", kept)
@@ -350,7 +359,7 @@ def _root_reduce(step: Step) -> Quantity:
 
 def _optimizer(step: Step) -> Quantity:
     """The optimizer step: all gradients, all states, and the optimizer's temporaries."""
-    temporary = [*_step_temporaries(step.setting), *_reduced_table(step.setting)]
+    temporary = [*_step_temporaries(step.setting), *_reduced_table(step.setting), *main_gradients(step.setting)]
     heaviest = [largest("temporaries", temporary)] if len(temporary) > 1 else temporary
     return total("optimizer", [*step.held.resident, step.stored, *heaviest])
 

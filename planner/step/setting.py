@@ -17,6 +17,7 @@ from planner.layers import model as M
 from planner.layers.ops import Storage
 from planner.quantity import Like, Quantity, given, pick, total, where
 from planner.spec.case import Case
+from planner.spec.plan import VOCAB_SCHEDULES
 from planner.spec.recipe import CAST_WIDTH, WIDTH
 from planner.spec.stack import Stack
 from planner.step.groups import Group as Group
@@ -57,6 +58,16 @@ class Setting:
     def sharded(self) -> bool:
         """Whether FSDP gathers and reshards groups of weights."""
         return self.case.plan.fully_sharded
+
+    @property
+    def logit_ways(self) -> Quantity:
+        """Ranks that share the logits: those of tensor parallelism, and the stages where they share the vocabulary."""
+        return P.vocab_ways(tp=self.case.plan.tp, stages=self.case.plan.vocab_stages)
+
+    @property
+    def has_logits(self) -> Any:
+        """1 where this stage computes logits: the last, or every one."""
+        return 1 if self.case.plan.schedule in VOCAB_SCHEDULES else self.stage.head
 
     @property
     def mixture(self) -> bool:
@@ -252,7 +263,8 @@ def _embeds(further: int, stage: Stage) -> Any:
 
 def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quantity, Quantity]:
     """Embedding, head and the rest outside the layers, as this stage holds them."""
-    model, tp = case.model, case.plan.tp
+    model, shared = case.model, case.plan.schedule in VOCAB_SCHEDULES
+    tp = P.vocab_ways(tp=case.plan.tp, stages=case.plan.vocab_stages) if shared else case.plan.tp
     table = M.count("embedding", M.embedding(model, vocab), tp)
     own = M.count("head", M.head(model, vocab), tp)
     copy = P.tied_copy(called="tied_head_copy", params=table, pp=case.plan.pp, tied=model.tied)
@@ -262,7 +274,7 @@ def _outside(case: Case, stage: Stage, vocab: Quantity) -> tuple[Quantity, Quant
     )
     norm = P.on_stage(called="final_norm", params=M.count("final_norm", M.final_norm(model)), present=stage.head)
     return (
-        P.on_stage(called="embedding", params=table, present=_embeds(model.further, stage)),
-        P.on_stage(called="head", params=head, present=stage.head),
+        P.on_stage(called="embedding", params=table, present=1 if shared else _embeds(model.further, stage)),
+        P.on_stage(called="head", params=head, present=1 if shared else stage.head),
         total("rest", [positions, norm]),
     )

@@ -255,6 +255,16 @@ def _gemm_workspaces(setting: Setting) -> list[Quantity]:
     )]  # fmt: skip
 
 
+def main_gradients(setting: Setting) -> list[Quantity]:
+    """The fp32 copies of 16-bit gradients that Megatron's optimizer steps with, on its share of the states."""
+    precision = setting.case.recipe.precision
+    wide = np.all(np.greater_equal(value_of(setting.gradient_width), WIDTH["fp32"]))
+    if not setting.stack.main_gradients or precision.master == "none" or wide:
+        return []
+    return [sharded(setting, "fp32_gradients", trained_params(setting), trained_experts(setting), WIDTH["fp32"],
+                    STATES_WAYS)]  # fmt: skip
+
+
 def _cast_weights(setting: Setting) -> list[Quantity]:
     """Casts of the linear weights that Transformer Engine makes for the first micro-batch and keeps for the others."""
     copies, width = setting.stack.cast_weights, CAST_WIDTH.get(setting.case.recipe.precision.gemm, 0)

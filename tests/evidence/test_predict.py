@@ -217,10 +217,14 @@ def test_megatrons_uniform_method_is_regions() -> None:
 
 def test_stages_that_do_not_divide_get_a_split_that_is_listed() -> None:
     found = express(changed(PIPELINE, arch={"num_hidden_layers": 30}))
-    assert found.case.plan.layer_split == (8, 8, 7, 7)
+    assert found.case.plan.layer_split == (7, 8, 8, 7)  # embedding and loss count as a layer each
     assert any("layer_split" in line for line in found.case.assumed)
+    uneven = express(changed(PIPELINE, arch={"num_hidden_layers": 31}))
+    assert uneven.case.plan.layer_split == (8, 8, 8, 7)
     last = express(changed(PIPELINE, parallel={"final_stage_layers": 2}))
     assert last.case.plan.layer_split == (10, 10, 10, 2)
+    later = express(changed(PIPELINE, parallel={"final_stage_layers": 3}))
+    assert later.case.plan.layer_split == (9, 10, 10, 3)
 
 
 def test_packed_states_are_an_optimizer_of_their_own() -> None:

@@ -11,6 +11,7 @@ from planner.formulas import activations as A
 from planner.quantity import value_of
 from planner.spec.case import Case
 from planner.step import breakdown as B
+from planner.step import moments as M
 from planner.step.memory import memory, stages
 from planner.step.setting import setting
 from planner.units import GIB
@@ -115,3 +116,32 @@ def test_an_interleaved_group_is_whole(microbatches: int, chunks: int) -> None:
     assert kept.stage.index == 3
     flight = A.in_flight_interleaved(pp=4, stage=3, microbatches=microbatches, virtual_stages=3)
     assert value_of(flight) == pytest.approx(chunks / 3)
+
+
+@pytest.mark.parametrize(("schedule", "held"), [("1f1b", 8), ("1f1b-vocab-1", 10), ("1f1b-vocab-2", 9),
+                                                ("1f1b-interlaced", 12)])  # fmt: skip
+def test_a_split_vocabulary_is_on_every_stage_and_costs_micro_batches(schedule: str, held: float) -> None:
+    """arXiv 2411.05288: p micro-batches on the first stage and one for each barrier, 1.5 p where interlaced."""
+    plan = {"pp": 8, "dp_shard": 1, "schedule": schedule, "micro_batch": 1}
+    case = _case({**GPT, "num_hidden_layers": 32, "tie_word_embeddings": False}, recipe={"global_batch": 128}, **plan)
+    first, *_, last = (setting(case, stage) for stage in stages(case))
+    split = schedule != "1f1b"
+    assert value_of(first.head) == (50304 * 512 / 8 if split else 0)
+    assert value_of(first.embedding) == 50304 * 512 / (8 if split else 1)
+    assert value_of(first.embedding) - value_of(last.embedding) == (0 if split else 50304 * 512)
+    step = M.step(first)
+    each = sum(float(value_of(kept)) for kept in step.kept)
+    assert float(value_of(step.waiting)) == pytest.approx(each * (held - 1))
+
+
+def test_16_bit_gradients_get_fp32_copies_for_the_step() -> None:
+    """distrib_optimizer.py _copy_model_grads_to_main_grads; fp32 gradients are used as they are."""
+    for preset, copies in (("fp16-master", 4), ("bf16-master", 0)):
+        precision = {"preset": preset, **({"grads": "fp16"} if copies else {})}
+        case = _case(recipe={"precision": precision}, dp_shard=8)
+        made = memory(case)
+        params = float(value_of(made.states.weights)) / 2
+        before = sum(float(value_of(s)) for s in (made.states.weights, made.states.gradients, made.states.master,
+                                                  made.states.optimizer))  # fmt: skip
+        more = float(value_of(made.moments["optimizer"])) - before
+        assert more == pytest.approx(copies * params / 8 + 3 * 2**25, rel=0.1)
