@@ -151,8 +151,13 @@ def _adapters(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store:
         apart = replace(group, attention=replace(group.attention, fused_qkv=False))
         weights, adapted = block.weights(apart, case.model.hidden), frozenset(case.recipe.peft.targets)
     parts = [
-        P.adapter_params(called=f"{w.name}.adapter", rank=store.rank, rows=w.rows, cols=w.cols, copies=w.copies)
-        for w in weights
-        if w.name in adapted
-    ]
+        P.expert_params(called=f"{w.name}.adapter", params=size, ep=case.plan.ep, etp=1) if w.expert else size
+        for w, size in (
+            (w, P.adapter_params(
+                called=f"{w.name}.adapter", rank=store.rank, rows=w.rows, cols=w.cols, copies=w.copies
+            ))
+            for w in weights
+            if w.name in adapted
+        )
+    ]  # fmt: skip
     return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))

@@ -65,8 +65,15 @@ def _recomputed(op: Op, name: str, modules: frozenset[str], moe: bool) -> bool:
         return True
     return (
         any(name_ in modules and held for name_, held in inside.items())
-        or ("core_attn" in modules and op.name == "attention" and name not in READ_BY_OTHERS)
+        or ("core_attn" in modules and op.name == "attention" and name not in _read_by_others(op))
+        or ("mlp" in modules and not moe and name == "norm2.output")  # the norm is fused into the projection
         or ("mla_up_proj" in modules and name in RISEN)
         or ("layernorm" in modules and op.name in NORMS and name.endswith(".output"))
-        or ("moe_act" in modules and moe and name.endswith("mlp.product"))
+        or ("moe_act" in modules and moe and name.endswith(("mlp.product", "mlp.weighted_product")))
     )
+
+
+def _read_by_others(op: Op) -> tuple[str, ...]:
+    """Tensors of the attention that others keep; its output is not where the projection keeps a cast of it."""
+    cast = [kept.name for kept in op.saved if kept.name == "attention.output_cast"]
+    return (*READ_BY_OTHERS[:-1], *cast) if cast else READ_BY_OTHERS

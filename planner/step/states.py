@@ -259,6 +259,7 @@ def main_gradients(setting: Setting) -> list[Quantity]:
     """The fp32 copies of 16-bit gradients that Megatron's optimizer steps with, on its share of the states."""
     precision = setting.case.recipe.precision
     wide = np.all(np.greater_equal(value_of(setting.gradient_width), WIDTH["fp32"]))
+    wide = wide or precision.optimizer_state != "fp32"  # narrower states: an optimizer that takes gradients as they are
     if not setting.stack.main_gradients or precision.master == "none" or wide:
         return []
     return [sharded(setting, "fp32_gradients", trained_params(setting), trained_experts(setting), WIDTH["fp32"],
