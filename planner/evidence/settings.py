@@ -80,6 +80,9 @@ def framework(read: Reader) -> str | None:
         return None
     text = read.word(read.record, "version") or ""
     stated = version(text.removeprefix(name).strip()) or _dated(read.word(read.record, "torch"))
+    trainer = read.word(read.table("framework_args"), "trainer", "framework_args.")
+    if trainer and known(f"{name}-{trainer}"):
+        name = f"{name}-{trainer}"
     if plugin and known(plugin):
         name = plugin
     return f"{name.partition('@')[0]}@{stated}" if stated else name

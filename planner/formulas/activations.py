@@ -171,6 +171,18 @@ def in_flight_interleaved(pp, stage, microbatches, virtual_stages):
     return minimum(microbatches, held / virtual_stages)
 
 
+@formula("1", source="torchtitan-moe")
+def crowding(ep, fullest):
+    """Tokens that a rank's experts receive over their mean: uneven only where experts are spread over ranks."""
+    return where(ep > 1, fullest, 1)
+
+
+@formula("channel", source="torchtitan-moe")
+def crowded(channels, crowding):
+    """Channels of routed tokens on the fullest rank."""
+    return channels * crowding
+
+
 @formula("channel", source="megatron-source")
 def routed_share(channels, tp, etp):
     """Channels of routed tokens on one rank: ranks that do not share each expert share the tokens instead."""

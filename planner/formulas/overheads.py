@@ -16,6 +16,12 @@ def gather_pool(root_gathered, layer_gathered, ranks):
 
 
 @formula("B", source="allocator-replay")
+def uneven_blocks(size, times):
+    """Free blocks that routed tensors leave, as so many copies of all routed tokens."""
+    return size * times
+
+
+@formula("B", source="allocator-replay")
 def cached_fsdp(allocated, compute_pool, slack, gather_pool, reduce_pool, unavoidable):
     """Cached blocks under FSDP2: every stream's pool at its own peak, less what is allocated at the common one."""
     return maximum(compute_pool * (1 + slack) + gather_pool + reduce_pool - allocated, allocated * unavoidable)

@@ -59,6 +59,7 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     f = P.local_channels(called="ffn_channels", channels=mlp.ffn, tp=store.tp)
     if mlp.kind == "moe":
         f = A.routed_channels(called="routed_ffn", channels=f, experts_per_token=mlp.experts_per_token)
+        f = A.crowded(called="routed_ffn", channels=f, crowding=store.crowding)
     act = _gated(f, store) if mlp.gated else _plain(mlp, f, store)
     routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=hidden)
     routed = A.routed_share(called="routed", channels=routed, tp=store.tp, etp=store.etp)
@@ -146,6 +147,7 @@ def _composed_gelu(f: Quantity, store: Storage) -> Op:
 
 def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
     """The router and the gathered copies of the tokens."""
+    received = A.crowded(called="received", channels=routed, crowding=store.crowding)
     router = A.router_kept(
         called="mlp.router",
         experts=mlp.experts,
@@ -154,7 +156,7 @@ def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
         index_width=given(40, "B", "routing_index_width", source="hf-moe-traces"),
         fixed=4,
     )
-    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=routed, width=store.linear)))
+    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=received, width=store.linear)))
 
 
 def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
@@ -166,5 +168,11 @@ def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
 
 
 def _combine(routed: Quantity, store: Storage) -> Op:
-    """Expert outputs, kept for the gradient of the routing weights."""
-    return Op("combine", (), (A.kept(called="mlp.expert_output", channels=routed, width=store.act),))
+    """Expert outputs, kept for the gradient of the routing weights; where these are applied in fp32, as an fp32 copy,
+    whose backward holds the gradients of both factors and the upcast one that they are made from."""
+    if not store.wide_scores:
+        return Op("combine", (), (A.kept(called="mlp.expert_output", channels=routed, width=store.act),))
+    kept = A.kept(called="mlp.expert_output", channels=routed, width=FP32)
+    names = ("weighted_gradient", "score_product", "output_gradient")
+    gradients = [A.kept(called=f"mlp.{n}", channels=routed, width=FP32) for n in names]
+    return Op("combine", (), (kept,), (kept, *gradients))

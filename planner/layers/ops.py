@@ -70,6 +70,8 @@ class Storage:
     fused_softmax   unfused attention keeps its softmax in the compute dtype alone
     cast            width of a linear's input as it keeps it, where that is a cast of its own; None: the tensor itself
     weighted_experts  routing weights are applied inside the experts
+    wide_scores     routing weights are applied to fp32 copies of the experts' outputs
+    crowding        tokens that a rank's experts receive over their mean, in a layer that is recomputed
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     adapted_parts   query, key and value as far as they carry one, where a stack fuses them by itself
     adapter_casts   an adapter casts its input; else it keeps the very tensor that it reads
@@ -102,6 +104,8 @@ class Storage:
     packed_inputs: bool = False
     fused_softmax: bool = False
     weighted_experts: bool = False
+    wide_scores: bool = False
+    crowding: Any = 1
     cast: Any = None
 
     @property

@@ -93,6 +93,9 @@ def filled_recipe(
     peft, task = _task(given, fill, stack)
     precision = _precision(given, stack, peft, table, problems, assumed)
     loss = fill.choice("loss", stack.loss, of(stack))
+    if loss == "chunked-ce" and stack.loss_chunks_head:
+        loss = "chunked-linear-ce"
+        assumed.append(Assumed("recipe.loss", loss, of(stack)))
     chunked = loss.startswith("chunked")
     if given.compile:
         fill.approximate("recipe.compile", "true", Phrase("assumed.compiled"))
@@ -206,8 +209,9 @@ def _precision(
     quiet = Filler("recipe.precision.", stated, table, problems, [], assumed)
     low = quiet.choice("grads", low, "")
     gemm = (stated.gemm or "none") if stack.keeps_casts else "none"
-    for part in ("gemm", "fp8") if gemm not in CAST_WIDTH else ():
-        quiet.choice(part, "none", "")
+    if gemm not in CAST_WIDTH:
+        gemm = quiet.choice("gemm", "none", "")
+        quiet.choice("fp8", "none", "")
     return Precision(
         preset=preset,
         params=quiet.choice("params", params, "") if not peft else params,
@@ -217,7 +221,7 @@ def _precision(
         grad_reduce=quiet.choice("grad_reduce", reduce or low, ""),
         master=quiet.choice("master", master, ""),
         optimizer_state=quiet.choice("optimizer_state", state, ""),
-        gemm=gemm if gemm in CAST_WIDTH else "none",
+        gemm=gemm,
     )
 
 

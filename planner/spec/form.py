@@ -172,7 +172,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recipe.precision.grad_reduce": ("fp32", "bf16", "fp16"),
     "recipe.precision.master": ("none", "fp32", "bf16"),
     "recipe.precision.optimizer_state": ("fp32", "bf16", "fp16", "int8", "int4"),
-    "recipe.precision.gemm": ("none",),
+    "recipe.precision.gemm": ("none", "nvfp4"),
     "recipe.precision.fp8": ("none",),
     "recipe.optimizer": tuple(STATES),
     "recipe.optimizer_impl": OPTIMIZER_IMPLS,

@@ -31,7 +31,7 @@ CAST_WIDTH: dict[str, float] = {"fp8": 1.0, "mxfp8": 1.0 + 1.0 / 32, "nvfp4": 0.
 #: state tensors an optimizer keeps for each trained parameter
 STATES: dict[str, float] = {
     "adamw": 2.0, "adam": 2.0, "adamw8bit": 2.0, "adamw4bit": 2.0, "lion": 1.0, "sgd": 0.0, "sgd-momentum": 1.0,
-    "adafactor": 0.0,
+    "adafactor": 0.0, "muon": 1.0,
 }  # fmt: skip
 
 PRECISIONS = ("fp32", "tf32", "autocast-bf16", "autocast-fp16", "bf16-master", "fp16-master", "bf16-pure")
@@ -57,7 +57,7 @@ class Precision:
     grads            gradients as stored; grad_reduce on the wire
     master           an fp32 copy of 16-bit weights, or "none" where `params` are the master
     optimizer_state  the optimizer's state tensors
-    gemm             what linears of an 8-bit (4-bit) recipe cast their input to, where the stack keeps the cast
+    gemm             what matrix products run in where it is narrower than `compute` and decides what is kept
     """
 
     preset: str

@@ -68,6 +68,13 @@ class Stack:
     dropout             probability of dropout where none is stated, for models with learned positions
     gemm_workspaces, grouped_workspaces   matrix product workspaces that torch's allocator holds; more of them where
                         experts run as one grouped product
+    loss_chunks_head    a loss by chunks takes the head chunk by chunk, logits are never whole; `loss_sums_wide`: and
+                        adds up the gradients of hidden state and head in fp32
+    wide_scores         routing weights are applied to fp32 copies of the experts' outputs
+    ragged_experts      what an expert-parallel rank receives follows the routing, without a capacity or dropping
+    compiled_drops_unread   operator-wise checkpointing of compiled layers keeps no result that nothing there reads
+    every_product_kept  operator-wise checkpointing keeps every matrix product instead of every second one
+    exchange_kept       operator-wise checkpointing keeps what the all-to-alls of experts bring
     allocator_one_node  the launcher that sets the allocator's mode is that of a single node
     allocator, attention, optimizer, checkpointing, loss_impl    what it runs with unless told otherwise
     based_on            the stack whose fields this file changes
@@ -111,6 +118,13 @@ class Stack:
     sequence_parallel: bool = False
     keeps_outputs: bool = False
     allocator: str = "native"
+    loss_chunks_head: bool = False
+    loss_sums_wide: bool = False
+    wide_scores: bool = False
+    ragged_experts: bool = False
+    exchange_kept: bool = False
+    every_product_kept: bool = False
+    compiled_drops_unread: bool = False
     allocator_one_node: bool = False
     attention: str = "sdpa"
     optimizer: str = "adamw"
@@ -154,7 +168,7 @@ class Stack:
 #: what a file that builds upon another does not take from it
 OWN = ("aliases", "notes", "versions_of", "from", "until", "sources", "title_zh")
 #: loss paths over whole logits, whose bytes a logit a file may state
-_PATHS = ("full-logits", "fused-ce", "chunked-ce", "chunk")
+_PATHS = ("full-logits", "fused-ce", "chunked-ce", "chunk", "chunked-linear-ce")
 _TUPLES = ("aliases", "since", "until")
 
 

@@ -117,7 +117,8 @@ def _bytes(setting: Setting, which: int) -> Quantity:
             capped = [_capped(setting)] if setting.case.model.logit_softcap else []
             return total("loss_tensors", [whole, _chunk(setting, _per_chunk_logit(setting)[which]), *capped])
         case "chunked-linear-ce":
-            return total("loss_tensors", [_chunk(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
+            chunk = _chunk(setting, float(width or FULL[1]))
+            return total("loss_tensors", [chunk, *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case "fused-linear-ce":
             return total("loss_tensors", [_liger(setting), *_hidden_gradient(setting), *_early_head_gradient(setting)])
         case _:
@@ -163,15 +164,25 @@ def _liger(setting: Setting) -> Quantity:
 
 def _hidden_gradient(setting: Setting) -> list[Quantity]:
     """The gradient of the last hidden state, made chunk by chunk while the loss runs."""
-    hidden = A.kept(called="hidden_gradient", channels=setting.case.model.hidden, width=setting.store.act)
-    return [A.microbatch_bytes(called="hidden_gradient", tokens=setting.tokens, per_token=hidden)]
+    wide = setting.stack.loss_sums_wide
+    hidden = A.kept(
+        called="hidden_gradient", channels=setting.case.model.hidden, width=WIDTH["fp32"] if wide else setting.store.act
+    )
+    made = [A.microbatch_bytes(called="hidden_gradient", tokens=setting.tokens, per_token=hidden)]
+    if wide:  # the chunks of the hidden state are copies of it
+        copy = A.kept(called="hidden_chunks", channels=setting.case.model.hidden, width=setting.store.act)
+        made.append(A.microbatch_bytes(called="hidden_chunks", tokens=setting.tokens, per_token=copy))
+    return made
 
 
 def _early_head_gradient(setting: Setting) -> list[Quantity]:
     """The head's gradient, which a fused or chunked head makes already in the forward."""
     if not setting.trained:
         return []
-    return [whole_head(setting, setting.whole_gradient_width)]
+    made = [whole_head(setting, setting.whole_gradient_width)]
+    if setting.stack.loss_sums_wide:  # beside the fp32 sum of the chunks so far
+        made.append(whole_head(setting, WIDTH["fp32"]))
+    return made
 
 
 def _head_weights(setting: Setting) -> Quantity:

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.calibration.coefficients import priors
+from planner.formulas import activations as A
 from planner.formulas import overheads as O
+from planner.formulas import parameters as P
 from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Formula, Quantity, given, largest, total
@@ -36,12 +39,30 @@ def pools(work: Step, found: dict[str, Quantity]) -> Pools:
     compute = [_computing(moment) for name, moment in found.items() if name != "loss"]
     compute.append(total("loss", [_computing(found["loss"]), _hole(work.setting)]))
     return Pools(
-        compute=largest("compute_pool", compute),
+        compute=total("compute_pool", [largest("compute", compute), *_uneven(work.setting)]),
         gather=O.gather_pool(
             root_gathered=work.gather.root, layer_gathered=work.gather.layer, ranks=work.setting.ways_weights
         ),
         reduce=total("reduce_pool", [work.stored]),
     )
+
+
+def _uneven(setting: Setting) -> list[Quantity]:
+    """Free blocks between what layers of experts keep: the routed tensors are large, and of another size each time."""
+    mixed = [g for g in setting.groups if g.spec.mlp.kind == "moe"]
+    if not mixed:
+        return []
+    kind = "expandable" if setting.case.recipe.allocator == "expandable" else "native"
+    many = max(mixed, key=lambda g: float(np.max(g.spec.mlp.experts_per_token)))
+    routed = P.head_width(
+        called="routed", heads=many.spec.mlp.experts_per_token, head_dim=setting.case.model.hidden
+    )
+    share = A.routed_share(called="routed", channels=routed, tp=setting.store.tp, etp=setting.store.etp)
+    each = A.microbatch_bytes(
+        called="routed_copies", tokens=setting.tokens,
+        per_token=A.kept(called="routed_copies", channels=share, width=setting.store.act),
+    )  # fmt: skip
+    return [O.uneven_blocks(called="uneven_blocks", size=each, times=priors()[f"uneven_experts_{kind}"].at())]
 
 
 def _computing(moment: Quantity) -> Quantity:

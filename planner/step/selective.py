@@ -23,15 +23,18 @@ def by_operator(setting: Setting, group: Group) -> list[Quantity]:
     """Results that torchtitan's policy keeps besides the layer's input: every second matrix product, the attention, and
     under sequence parallelism what reduces the sums of the tensor-parallel ranks.
 
-    Products of experts run in a grouped kernel that is not on its list. Eager code keeps the results of the last
-    product too, which nothing in the layer reads; a compiled layer keeps what is read.
+    Products of experts run in a grouped kernel that is not on its list, and 4-bit ones in kernels of their own. Eager
+    code keeps the results of the last product too, which nothing in the layer reads; a compiled layer keeps less.
     """
     products = [w for w in group.weights if w.linear and not w.expert and not w.name.endswith("bias")]
-    unread = ("down",) if setting.case.recipe.compiled else ()
-    results = [_result(setting, w) for w in products[::2] if w.name not in unread]
+    unread = ("down",) if setting.case.recipe.compiled and setting.stack.compiled_drops_unread else ()
+    listed = products if setting.stack.every_product_kept else products[::2]
+    if setting.case.recipe.precision.gemm != "none":
+        listed = products[-1:]
+    results = [_result(setting, w) for w in listed if w.name not in unread]
     summed = [_scattered(setting, w) for w in products if w.name in SUMMED and w.name not in unread]
     attention = [k for op in group.ops if op.name == "attention" for k in op.saved if k.name in ATTENTION_RESULTS]
-    return [*results, *summed, *attention]
+    return [*results, *summed, *_exchanged(setting, group), *attention]
 
 
 def _result(setting: Setting, weight: Weight) -> Quantity:
@@ -40,6 +43,17 @@ def _result(setting: Setting, weight: Weight) -> Quantity:
     tp: Like = 1 if summed or not weight.split else setting.case.plan.tp
     channels = P.local_channels(called=f"{weight.name}.result", channels=weight.cols, tp=tp)
     return A.kept(called=f"{weight.name}.result", channels=channels, width=setting.store.act)
+
+
+def _exchanged(setting: Setting, group: Group) -> list[Quantity]:
+    """What the two all-to-alls of expert parallelism bring: routed tokens, and their outputs."""
+    if group.spec.mlp.kind != "moe" or not setting.stack.exchange_kept:
+        return []
+    store, mlp = setting.store, group.spec.mlp
+    routed = P.head_width(called="routed", heads=mlp.experts_per_token, head_dim=setting.case.model.hidden)
+    routed = A.routed_share(called="routed", channels=routed, tp=store.tp, etp=store.etp)
+    each = A.kept(called="exchanged", channels=routed, width=store.act)
+    return [A.where_split(called="exchanged", size=each, ways=setting.case.plan.ep) for _ in range(2)]
 
 
 def _scattered(setting: Setting, weight: Weight) -> Quantity:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.calibration.coefficients import priors
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.formulas import states as S
@@ -164,7 +165,9 @@ def storage(case: Case) -> Storage:
         gathered_input=stack.gathered_input,
         fused_softmax=stack.fused_softmax,
         weighted_experts=stack.weighted_experts,
-        cast=CAST_WIDTH.get(precision.gemm),
+        cast=CAST_WIDTH.get(precision.gemm) if stack.keeps_casts else None,
+        wide_scores=stack.wide_scores,
+        crowding=_crowding(case),
         trained=peft is None,
         dropout=probability > 0,
         attention_dropout=attention_probability > 0,
@@ -197,6 +200,14 @@ def _mlp_tile(case: Case) -> Like:
         return 1
     tokens = A.local_tokens(called="tokens", micro_batch=plan.micro_batch, seq_len=recipe.seq_len, cp=plan.cp)
     return A.tile_share(tokens=tokens, tile=case.model.hidden)
+
+
+def _crowding(case: Case) -> Like:
+    """How many tokens the fullest expert-parallel rank receives over the mean, where sizes follow the routing. Only in
+    the layer at work: what all layers keep lies about the mean."""
+    if not case.stack.ragged_experts or case.recipe.checkpointing == "none":
+        return 1
+    return A.crowding(ep=case.plan.ep, fullest=priors()["crowded_rank"].at())
 
 
 def engine_casts(case: Case) -> Any:

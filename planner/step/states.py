@@ -203,12 +203,25 @@ def _optimizer(setting: Setting, params: Quantity, experts: Quantity) -> Quantit
     dtype = PACKED.get(name, recipe.precision.optimizer_state)
     width = S.optimizer_width(called="state_width", states=pick(name, STATES), state_width=pick(dtype, WIDTH))
     held = sharded(setting, "optimizer_states", params, experts, width, STATES_WAYS)
+    if name == "muon":
+        second = S.state_bytes(
+            called="optimizer_states", params=_by_adam(setting), param_width=width, ways=setting.ways_states
+        )
+        return total("optimizer_states", [held, second])
     if name != "sgd-momentum" or not partial_embedding(setting):
         return held
     whole = S.partial_embedding(  # the momentum begins as a copy of the gradient, and stays as whole as that is
         called="optimizer_states", params=setting.embedding, param_width=width, tp=setting.case.plan.tp
     )
     return total("optimizer_states", [held, whole])
+
+
+def _by_adam(setting: Setting) -> Quantity:
+    """What Muon leaves to Adam, which has a second state: embedding, head and everything that is no matrix."""
+    if not setting.trained:
+        return given(0.0, "param", "by_adam", because=Phrase("because.frozen"))
+    vectors = [P.layers_params(called="other_params", layers=g.layers, params=g.other) for g in setting.groups]
+    return total("by_adam", [setting.embedding, setting.head, setting.rest, *vectors])
 
 
 def _sums(weights: tuple[Weight, ...]) -> Quantity:

@@ -131,7 +131,7 @@ def test_an_unknown_card_is_one_of_its_size() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"attention": "flex"}, {"loss": "cut-ce"}, {"optimizer": "muon"}, {"act_ckpt": "full-except"},
+        {"attention": "flex"}, {"loss": "cut-ce"}, {"optimizer": "badam"}, {"act_ckpt": "full-except"},
         {"compile": True}, {"precision": {"gemm": "fp8", "fp8": "tensorwise"}},
         {"parallel": {"fsdp_impl": "megatron-fsdp"}},
         {"arch": {"mla": {"rank": 512}}}, {"arch": {"norm": "batchnorm"}}, {"task": "component"},

@@ -47,7 +47,10 @@ def test_a_range_holds_its_first_day_and_not_its_last() -> None:
         ("titan@2025-03-18", "torchtitan-2024"), ("torchtitan@2024-06-11", "torchtitan-2024h1"),
         ("torchtitan@2024-06-12", "torchtitan-2024q3"), ("torchtitan@2024-10-22", "torchtitan-2024"),
         ("torchtitan@2025-03-19", "torchtitan-2025q1"), ("torchtitan@0.1.0", "torchtitan-2025q1"),
-        ("torchtitan@0.2.0", "torchtitan"), ("torchtitan@2026-08-05", "torchtitan"), ("torchtitan@main", "torchtitan"),
+        ("torchtitan@0.2.0", "torchtitan-2025q3"), ("torchtitan@2026-08-05", "torchtitan"),
+        ("torchtitan@2025-07-01", "torchtitan-2025q1"), ("torchtitan@2025-08-22", "torchtitan-2025q3"),
+        ("torchtitan@2025-11-15", "torchtitan-2025q4"), ("torchtitan@2026-03-13", "torchtitan-2026q1"),
+        ("torchtitan@main", "torchtitan"),
         ("hf@4.45.2", "hf-transformers-4.45"), ("hf@4.46.3", "hf-transformers-4.48"),
         ("hf@4.49.0", "hf-transformers-4.53"), ("hf@4.57.1", "hf-transformers-4.57"), ("hf@5.1", "hf-transformers"),
         ("hf@2024-01", "hf-transformers-4.45"),
@@ -119,7 +122,11 @@ def test_bytes_a_logit_of_each_loss_path(
     ("name", "field", "value"),
     [
         ("torchtitan@2024-12", "optimizer_impl", "foreach"), ("torchtitan@2024-12", "norm_kernels", "composed"),
-        ("torchtitan@2025-05", "root_group", "shared"), ("torchtitan", "root_group", "separate"),
+        ("torchtitan@2025-05", "root_group", "shared"), ("torchtitan@2025-08", "exchange_kept", False),
+        ("torchtitan@2025-10", "exchange_kept", True), ("torchtitan@2026-02", "loss_chunks_head", False),
+        ("torchtitan@2026-06", "loss_chunks_head", True), ("torchtitan@2025-10", "compiled_drops_unread", True),
+        ("torchtitan@2026-02", "compiled_drops_unread", False), ("graph-trainer", "every_product_kept", True),
+        ("torchtitan", "root_group", "separate"),
         ("torchtitan", "allocator", "expandable"), ("torchtitan@2024-09", "allocator", "native"),
         ("hf@4.53", "optimizer_impl", "foreach"), ("hf", "optimizer_impl", "fused"), ("peft", "keeps_outputs", True),
         ("hf@4.57", "reentrant", True), ("hf@5.0", "reentrant", False), ("fms-acceleration", "data_parallel", "fsdp1"),
@@ -144,7 +151,7 @@ def test_a_record_is_predicted_with_the_recipe_of_its_version() -> None:
     assert recipe(version="torchtitan 0.0.2") == "torchtitan-2024"
     assert recipe(version=None, torch="nightly 2025-05-01") == "torchtitan-2025q1"
     assert recipe(version=None, torch="2.7.0") == "torchtitan"
-    assert recipe(version="f00d (2026-01)") == "torchtitan"
+    assert recipe(version="f00d (2026-07)") == "torchtitan"
 
 
 def test_an_open_version_is_listed_where_it_matters() -> None:
