@@ -1,7 +1,7 @@
 # make run, make test: the two commands of the README. What they install is decided in scripts/setup.sh;
 # a second call finds it done and starts at once.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long setup lint bench oracle accuracy ratchet report clean
+.PHONY: help run test test-long setup lint bench spreads oracle accuracy ratchet report clean
 
 PY := .venv/bin/python
 # lets a pytest option through: make test ARGS="-k memory"
@@ -31,6 +31,10 @@ lint: ## Style and types
 	@bash scripts/setup.sh venv
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+spreads: ## Derive the bands' widths from the measured runs, by kind of run, also with each source left out
+	@bash scripts/setup.sh venv
+	$(PY) -m tests.spreads
 
 bench: ## Time the import and one evaluation; fails when over budget
 	@bash scripts/setup.sh venv

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.evidence.reading import Reader
+from planner.spec.recipe import METHODS
 from planner.spec.stack import known, versioned
 from planner.spec.versions import Version, version
 
@@ -85,6 +86,8 @@ def framework(read: Reader) -> str | None:
         name = f"{name}-{trainer}"
     if plugin and known(plugin):
         name = plugin
+    elif args.get("peft") is True and not args.get("trainer"):
+        name = "peft"  # adapters, and no trainer: a loop of its own
     return f"{name.partition('@')[0]}@{stated}" if stated else name
 
 
@@ -136,7 +139,9 @@ def _precision(read: Reader, adapted: bool) -> dict[str, Any] | None:
     low = "fp16" if compute == "fp16" else "bf16"
     if adapted:
         given["params"] = None
-        given["preset"] = f"autocast-{low}" if casts or given["grads"] == "fp32" else "bf16-pure"
+        stack = known(framework(read) or "")
+        wide = given["grads"] == "fp32" and not (stack and stack.precision == "bf16-pure")  # a loop without autocast
+        given["preset"] = f"autocast-{low}" if casts or wide else "bf16-pure"
         given["grad_reduce"] = given["grad_reduce"] or given["grads"]
     elif casts and params == "fp32":
         given["preset"] = f"autocast-{low}"
@@ -171,6 +176,7 @@ def _peft(read: Reader, peft: Mapping[str, Any], task: str | None) -> dict[str, 
     packed = "qlora" in (task, method)  # a record says nf4 of both kinds: then it is the framework's
     found = {
         "method": None if method in ADAPTED or method is None else method,
+        "trainable_params": read.count(peft, "trainable_params", "peft.", most=10**13),
         "rank": read.count(peft, "rank", "peft.", most=65536),
         "targets": targets,
         "base_dtype": None if base == "nf4" and packed else base if isinstance(base, str) else None,
@@ -191,7 +197,7 @@ def _targets(read: Reader, peft: Mapping[str, Any]) -> tuple[list[str] | None, l
         if word in TARGETS:
             found += TARGETS[word]
         elif WHOLE.get(word) == "embedding":
-            whole.append(WHOLE[word])
+            whole += [] if METHODS.get(str(peft.get("method"))) == "none" else ["embedding"]  # some of its rows
         else:
             read.note("peft.targets", "left out", "no-target", stated=name[:40])
     return (list(dict.fromkeys(found)) or None), list(dict.fromkeys(whole))

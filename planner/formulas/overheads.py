@@ -189,3 +189,9 @@ def sequence_parts(cp, balanced, ways):
 def next_multiple(seq_len, sequence_step):
     """The sequence length, rounded up to a whole number of parts."""
     return ceil(seq_len / sequence_step) * sequence_step
+
+
+@formula("B", source="definition")
+def cached_end(cached, own_end, allocated, unseen):
+    """One end of the band of cached blocks: its own, and what the settings do not tell, taken as independent."""
+    return cached + where(unseen < 0, -1, 1) * sqrt((own_end - cached) ** 2 + (allocated * unseen) ** 2)

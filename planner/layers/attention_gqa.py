@@ -10,7 +10,7 @@ import numpy as np
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
-from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, dropout_mask, rank_channels
+from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, adapter_results, dropout_mask, rank_channels
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
 
@@ -49,7 +49,8 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
     named = {w.name: w for w in weights(attention, hidden)}
     into = tuple(w for n, w in named.items() if not n.startswith("o"))
     out = tuple(w for n, w in named.items() if n.startswith("o"))
-    made = [Op("qkv", into, (*rank_channels(readers(attention), store), *_padded(attention, store)))]
+    results = adapter_results(into, store)
+    made = [Op("qkv", into, (*rank_channels(readers(attention), store), *results, *_padded(attention, store)))]
     if attention.qk_norm:
         made.append(
             N.qk_op(norm, attention.qk_norm, attention.heads, attention.kv_heads, attention.head_dim, store)
@@ -57,7 +58,7 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
     made.append(_core(attention, seq_len, store))
     q = P.local_channels(called="query_channels", channels=widths(attention)[0], tp=store.tp)
     copy = _token_major_copy(attention, q, seq_len, store)
-    adapter = (*adapter_inputs(("o",), q, store), *rank_channels(("o",), store))
+    adapter = (*adapter_inputs(("o",), q, store), *rank_channels(("o",), store), *adapter_results(out, store))
     made.append(Op("o", out, (*copy, *adapter, *dropout_mask("attention", hidden, store))))
     return made
 

@@ -74,6 +74,7 @@ class Storage:
     crowding        tokens that a rank's experts receive over their mean, in a layer that is recomputed
     adapted         names of the weights that carry an adapter, its rank and the width its inputs are cast to
     adapted_parts   query, key and value as far as they carry one, where a stack fuses them by itself
+    adapter_keeps   what the adapters' method keeps of a projection (recipe.METHODS)
     adapter_casts   an adapter casts its input; else it keeps the very tensor that it reads
     adapter_dropout each adapter drops out a part of its input, and keeps the rest and the mask
     packed_inputs   linears of a packed base keep their input (bitsandbytes before 0.43)
@@ -100,6 +101,7 @@ class Storage:
     wide_norms: bool = False
     adapted_parts: frozenset[str] = frozenset()
     adapter_casts: bool = True
+    adapter_keeps: str = "input"
     adapter_dropout: bool = False
     packed_inputs: bool = False
     fused_softmax: bool = False
@@ -128,6 +130,18 @@ def rank_channels(names: Iterable[str], store: Storage) -> tuple[Quantity, ...]:
     )
 
 
+def adapter_results(projections: Iterable[Weight], store: Storage) -> tuple[Quantity, ...]:
+    """DoRA scales the results of base and adapter by a trained magnitude, and keeps both for its gradient."""
+    if store.adapter_keeps != "results":
+        return ()
+    return tuple(
+        A.kept(called=f"{w.name}.{of}_result", channels=P.local_channels(
+            called=f"{w.name}.channels", channels=w.cols, tp=store.tp if w.split else 1), width=width)
+        for w in projections if w.name in store.adapted
+        for of, width in (("base", store.act), ("adapter", store.adapter_act))
+    )  # fmt: skip
+
+
 def dropout_mask(name: str, hidden: Like, store: Storage) -> tuple[Quantity, ...]:
     """One byte an element of the residual dropout mask, where dropout is on."""
     if not store.dropout:
@@ -140,7 +154,8 @@ def dropout_mask(name: str, hidden: Like, store: Storage) -> tuple[Quantity, ...
 def adapter_inputs(readers: Iterable[str], channels: Like, store: Storage) -> tuple[Quantity, ...]:
     """What the adapters on linears that read one tensor keep of it: each its cast or what dropout left of it, with the
     mask; else the tensor itself, once."""
-    names = [name for name in readers if name in store.adapted and not store.trained]
+    reads = not store.trained and store.adapter_keeps not in ("sums", "none")
+    names = [name for name in readers if name in store.adapted and reads]
     if not (store.adapter_casts or store.adapter_dropout):
         names = [] if store.inputs_kept else names[:1]
     kept = [A.kept(called=f"{name}.adapter_input", channels=channels, width=store.adapter_act) for name in names]

@@ -12,13 +12,16 @@ from planner.i18n import Phrase, Said, phrase
 from planner.spec.case import Assumed
 from planner.spec.form import CaseForm, CheckpointingArgs, PrecisionForm, RecipeForm, choose, nearby
 from planner.spec.model import Model
-from planner.spec.recipe import CAST_WIDTH, PEFT_TARGETS, Peft, Precision, Recipe
+from planner.spec.recipe import CAST_WIDTH, METHODS, PEFT_TARGETS, Peft, Precision, Recipe
 from planner.spec.stack import Stack
 
 Spellings = Mapping[str, dict[str, str]]
 
 #: coefficients that widen the band: what the formulas have only something near to
 APPROXIMATE = "formula_error_approximate"
+ADAPTERS = "formula_error_adapters"
+#: by field, where what is come near to has a spread of its own
+APART = {"recipe.peft.method": ADAPTERS}
 
 #: (params, compute, autocast, grads or None for the stack's, grad_reduce or None, master, optimizer_state)
 PRESETS: dict[str, tuple[str, str, bool, str | None, str | None, str, str]] = {
@@ -81,7 +84,7 @@ class Filler:
 
     def approximate(self, field: str, value: Any, why: Said) -> None:
         """Note that a field is only come near to, which widens the band."""
-        self.nearly.append(Assumed(field, value, why, APPROXIMATE))
+        self.nearly.append(Assumed(field, value, why, APART.get(field, APPROXIMATE)))
 
 
 def filled_recipe(
@@ -90,7 +93,7 @@ def filled_recipe(
     """The recipe with every open field filled."""
     given = form.recipe or RecipeForm()
     fill = Filler("recipe.", given, table, problems, assumed)
-    peft, task = _task(given, fill, stack)
+    peft, task = _task(given, fill, model, stack)
     precision = _precision(given, stack, peft, table, problems, assumed)
     loss = fill.choice("loss", stack.loss, of(stack))
     if loss == "chunked-ce" and stack.loss_chunks_head:
@@ -99,7 +102,7 @@ def filled_recipe(
     chunked = loss.startswith("chunked")
     if given.compile:
         fill.approximate("recipe.compile", "true", Phrase("assumed.compiled"))
-    seq_len = fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len"))
+    seq_len = fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len")) + _virtual(given, model)
     return Recipe(
         framework=stack.id,
         task=task,
@@ -138,7 +141,7 @@ def _dropout(given: RecipeForm, model: Model, stack: Stack, assumed: list[Assume
     return stack.dropout
 
 
-def _task(given: RecipeForm, fill: Filler, stack: Stack) -> tuple[Peft | None, str]:
+def _task(given: RecipeForm, fill: Filler, model: Model, stack: Stack) -> tuple[Peft | None, str]:
     """The adapters, where the task has some, and the task."""
     default = (given.peft.method or "lora") if given.peft else "pretrain"
     task = fill.choice("task", default, Phrase("assumed.unnamed")) if given.task or not given.peft else "lora"
@@ -152,7 +155,7 @@ def _task(given: RecipeForm, fill: Filler, stack: Stack) -> tuple[Peft | None, s
         task = "lora"
     if task not in ("lora", "qlora"):
         return None, task
-    return _peft(given, task, stack, fill.table, fill.problems, fill.assumed), task
+    return _peft(given, task, model, stack, fill.table, fill.problems, fill.assumed), task
 
 
 def _checkpointing(given: RecipeForm, fill: Filler, stack: Stack) -> dict[str, Any]:
@@ -195,7 +198,7 @@ def _precision(
     assumed: list[Assumed],
 ) -> Precision:
     stated = given.precision if isinstance(given.precision, PrecisionForm) else PrecisionForm(preset=given.precision)
-    default = "autocast-bf16" if peft else stack.precision
+    default = "autocast-bf16" if peft and stack.precision != "bf16-pure" else stack.precision
     fill = Filler("recipe.precision.", stated, {**table, "recipe.precision.preset": table.get("recipe.precision", {})},
                   problems, assumed)  # fmt: skip
     preset = fill.choice("preset", default, of(stack))
@@ -226,22 +229,34 @@ def _precision(
 
 
 def _peft(
-    given: RecipeForm, task: str, stack: Stack, table: Spellings, problems: list[Problem], assumed: list[Assumed]
+    given: RecipeForm, task: str, model: Model, stack: Stack, table: Spellings, problems: list[Problem],
+    assumed: list[Assumed],
 ) -> Peft:
     fill = Filler("recipe.peft.", given.peft, table, problems, assumed)
     method = fill.choice("method", "qlora" if task == "qlora" else "lora", Phrase("assumed.from-task"))
     packed = "qlora" in (task, method)
+    count = given.peft.trainable_params if given.peft and method not in ("lora", "qlora") else None
+    if method not in ("lora", "qlora"):
+        assumed.append(Assumed("recipe.peft.method", method, Phrase("assumed.method-kept"), ADAPTERS))
     field = "recipe.peft.modules_to_save"
     words = (given.peft.modules_to_save if given.peft else None) or []
     saved = [choose(field, word, table.get(field, {}), problems) for word in words]
     return Peft(
         method=method,
         rank=fill.number("rank", 16, Phrase("assumed.rank")),
-        targets=_targets(given, table, problems, assumed),
+        targets=_targets(given, table, problems, assumed) if METHODS[method] != "none" else (),
         base_dtype=fill.choice("base_dtype", stack.packed_base if packed else "bf16", Phrase("assumed.method")),
         adapter_dtype=fill.choice("adapter_dtype", _adapter_dtype(given, stack), _adapters_of(stack)),
         modules_to_save=tuple(dict.fromkeys(n for n in saved if n)),
+        each_layer=count / float(np.max(model.layers)) if count else None,
     )
+
+
+def _virtual(given: RecipeForm, model: Model) -> int:
+    """Tokens that prompt tuning puts before each sequence: it trains one vector of the model's width for each."""
+    if given.peft is None or given.peft.method != "prompt_tuning":
+        return 0
+    return (given.peft.trainable_params or 0) // int(np.max(model.hidden))
 
 
 def _adapter_dtype(given: RecipeForm, stack: Stack) -> str:

@@ -27,6 +27,7 @@ from planner.spec.recipe import (
     BASE_DTYPES,
     CHECKPOINTING,
     LOSSES,
+    METHODS,
     MODULES,
     OPTIMIZER_IMPLS,
     PEFT_TARGETS,
@@ -77,6 +78,7 @@ class PeftForm(BaseModel):
     base_dtype: str | None = None
     adapter_dtype: str | None = None
     modules_to_save: list[str] | None = None
+    trainable_params: int | None = Field(default=None, ge=1, le=10**13)
 
 
 class CheckpointingArgs(BaseModel):
@@ -182,7 +184,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recipe.attention": ATTENTION,
     "recipe.loss": LOSSES,
     "recipe.allocator": ("native", "expandable"),
-    "recipe.peft.method": ("lora", "qlora"),
+    "recipe.peft.method": tuple(METHODS),
     "recipe.peft.base_dtype": BASE_DTYPES,
     "recipe.peft.adapter_dtype": ("fp32", "bf16", "fp16"),
     "recipe.peft.targets": (*PEFT_TARGETS, "all-linear", "attention", "mlp"),

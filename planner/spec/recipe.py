@@ -71,11 +71,24 @@ class Precision:
     gemm: str = "none"
 
 
+#: methods of the PEFT library, and what each keeps of a projection that it adapts: its input ("input", as LoRA); the
+#: results of base and adapter too, which a magnitude scales ("results"); an update as large as the weight ("update");
+#: sums of the input as narrow as the rank ("sums"); nothing, as it trains other things ("none")
+METHODS: dict[str, str] = {
+    "lora": "input", "qlora": "input", "adalora": "input", "delora": "input", "gralora": "input", "oft": "input",
+    "psoft": "input", "randlora": "input", "vblora": "input", "vera": "input", "dora": "results",
+    "fourierft": "update", "loha": "update", "lokr": "update", "bone": "sums", "miss": "sums", "ln_tuning": "none",
+    "prefixtuning": "none", "prompt_tuning": "none", "ptuning": "none", "ptuning-v2": "none",
+    "trainable_tokens": "none",
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Peft:
     """Adapters on a frozen base: rank, which projections carry one, and how the base is stored.
 
     modules_to_save  weights outside the layers that train whole, each in a copy beside the frozen one
+    each_layer       trained parameters of one layer where they are stated; else they follow from rank and targets
     """
 
     method: str
@@ -84,6 +97,12 @@ class Peft:
     base_dtype: str
     adapter_dtype: str = "fp32"
     modules_to_save: tuple[str, ...] = ()
+    each_layer: float | None = None
+
+    @property
+    def keeps(self) -> str:
+        """What its method keeps of a projection."""
+        return METHODS[self.method]
 
 
 @dataclass(frozen=True, slots=True)

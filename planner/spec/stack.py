@@ -45,6 +45,7 @@ class Stack:
     loss_bytes          B a logit of a loss path, [end of the forward, its backward], where it differs from the usual;
                         "chunk" is that of the one chunk at work; "fused-ce.te" is the path under that implementation
                         (`loss_impl`)
+    empties_cache       the training loop gives cached blocks back every few steps
     keeps_outputs       the training loop still refers to the 16-bit logits while the loss runs backward
     packed_base         how a 4-bit base is stored, where only 4 bits are stated
     packed_head         the head is packed with the layers' weights
@@ -117,6 +118,7 @@ class Stack:
     loss: str = "full-logits"
     sequence_parallel: bool = False
     keeps_outputs: bool = False
+    empties_cache: bool = False
     allocator: str = "native"
     loss_chunks_head: bool = False
     loss_sums_wide: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
+from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.layers import model as M
 from planner.layers import norm as N
@@ -58,12 +59,23 @@ def tensors(setting: Setting, group: Group) -> LayerTensors:
     cast = store.autocast if setting.trained else int(setting.case.recipe.precision.autocast)
     params = group.linear if setting.trained else group.trained
     own = A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting))
+    saved = A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group))
     return LayerTensors(
-        saved=A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group)),
+        saved=_with_updates(setting, group, saved),
         kept=_kept(setting, group, own),
         input=own,
         copies=T.weight_copies(called="layer_weight_copies", params=params, act_width=store.act, autocast=cast),
     )
+
+
+def _with_updates(setting: Setting, group: Group, saved: Quantity) -> Quantity:
+    """A method that makes an update as large as each adapted weight keeps it for the gradient of its parts."""
+    if setting.store.adapter_keeps != "update":
+        return saved
+    weights = [w for w in group.weights if w.name in setting.store.adapted]
+    params = M.count("adapter_updates", weights, setting.case.plan.tp)
+    update = S.state_bytes(called="adapter_updates", params=params, param_width=setting.store.adapter_act, ways=1)
+    return total("layer_saved", [saved, update])
 
 
 def _kept(setting: Setting, group: Group, own: Quantity) -> Quantity:

@@ -146,6 +146,9 @@ def _group(
 
 def _adapters(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store: Storage) -> Quantity:
     """Parameters of a layer's adapters; a stack that fuses projections by itself still adapts each of them."""
+    if case.recipe.peft and case.recipe.peft.each_layer:
+        each = case.recipe.peft.each_layer
+        return given(each, "param", "adapters", because=Phrase("because.adapters-counted"))
     adapted = store.adapted
     if case.stack.fused_qkv and case.recipe.peft and group.attention.kind == "gqa":
         apart = replace(group, attention=replace(group.attention, fused_qkv=False))

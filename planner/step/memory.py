@@ -12,11 +12,11 @@ from planner.formulas import overheads as O
 from planner.i18n import Phrase
 from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
-from planner.spec.recipe import Recipe
 from planner.step import moments as M
 from planner.step.loss import upcasts
 from planner.step.pools import Pools, pools
 from planner.step.setting import Setting, Stage, setting
+from planner.step.spread import error, unseen
 from planner.step.states import States, main_gradients
 
 VERDICTS = ("oom", "edge", "fits")
@@ -95,49 +95,14 @@ def all_stages(case: Case) -> Memory:
     return memory(case, Stage(*(np.array([getattr(s, f) for s in every]) for f in ("index", "embedding", "head"))))
 
 
-def _every_layer(recipe: Recipe) -> bool:
-    """Each first layer checkpointed is full checkpointing by another name."""
-    return recipe.checkpointing == "every-k" and bool(np.all(np.equal(recipe.checkpoint_every, 1)))
-
-
-def derived(case: Case) -> Any:
-    """1 where the formulas of this kind of run were derived from source code and not traced, else 0."""
-    plan, recipe = case.plan, case.recipe
-    by_kind = (
-        plan.data_parallel == "zero"
-        or plan.offload.params != "none"
-        or plan.offload.optimizer != "none"
-        or recipe.optimizer not in ("adamw", "adam", "sgd", "sgd-momentum")
-        or recipe.loss != "full-logits"
-        or not (recipe.checkpointing in ("none", "full") or _every_layer(recipe))
-        or plan.offload.activations != "none"
-        or (recipe.peft is not None and recipe.peft.base_dtype not in ("bf16", "fp16", "fp32"))
-    )
-    split = 1 if case.stack.tensor_parallel == "torch" else plan.tp
-    return O.derived(by_kind=int(by_kind), tp=split, cp=plan.cp, pp=plan.pp, ep=plan.ep).value
-
-
-def _error(case: Case, end: str) -> Quantity:
-    """How far the formulas themselves may be off for this kind of run, and for what they only come near to."""
-    known = priors()
-    found = O.formula_error(
-        derived=derived(case),
-        error_derived=known["formula_error_derived"].at(end),
-        error_traced=known["formula_error_traced"].at(end),
-    )
-    for name in case.spreads:
-        found = O.wider(called="formula_error", a=found, b=known[name].at(end))
-    return found
-
-
 def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Memory:
     known, case = priors(), work.setting.case
-    usable, wrong = case.cluster.accelerator.memory_usable, {end: _error(case, end) for end in ("low", "high")}
+    usable, wrong = case.cluster.accelerator.memory_usable, {end: error(case, end) for end in ("low", "high")}
     beside = {end: _workspaces(work.setting, end) for end in ENDS}
     workspaces, context = beside["value"], {end: known["context"].at(end) for end in ENDS}
     nccl = _nccl(case)
     pooled = pools(work, found) if work.setting.sharded else None
-    free = {end: _cached(work, allocated, pooled, end) for end in ENDS}
+    free = unseen(allocated, {end: _cached(work, allocated, pooled, end) for end in ENDS})
     rest = {end: _rest(work.setting, allocated, end) for end in ENDS}
     outside = total("outside", [context["value"], nccl["value"]])
     cached = O.squeezed(
@@ -248,6 +213,8 @@ def _cached(work: M.Step, allocated: Quantity, pooled: Pools | None, end: str) -
     """Cached blocks if the card had no end."""
     known, here = priors(), work.setting
     mode = "expandable" if here.case.recipe.allocator == "expandable" else "native"
+    if here.stack.empties_cache:  # what is left is what torch cannot give back
+        return _rest(here, allocated, end)
     if pooled is None:
         kind = "slack_megatron" if here.stack.allocator_kind == "megatron" else f"slack_one_stream_{mode}"
         free = O.cached_one_stream(called="cached", allocated=allocated, slack=known[kind].at(end))

@@ -175,6 +175,7 @@ def storage(case: Case) -> Storage:
         rank=peft.rank if peft else 0,
         adapted_parts=frozenset(peft.targets) & FUSED_PARTS if peft and stack.fused_qkv else frozenset(),
         adapter_casts=_adapter_casts(case),
+        adapter_keeps=peft.keeps if peft else "input",
         adapter_dropout=bool(peft) and stack.adapter_dropout and recipe.dropout != 0,
         packed_inputs=packed(case) and stack.packed_inputs,
         adapter_act=(act if precision.autocast else pick(peft.adapter_dtype, WIDTH)) if peft else act,

@@ -15,6 +15,7 @@ from planner import cases
 from planner.errors import BadInput, NewerFormat, PlannerError, Problem
 from planner.spec.build import merged, spellings
 from planner.spec.case import Case
+from planner.spec.fill import APART, APPROXIMATE
 from planner.spec.form import CHOICES, SCHEMA, fields, nearby
 from planner.spec.recipe import PRECISIONS
 from planner.spec.stack import known
@@ -192,7 +193,7 @@ def test_what_is_only_come_near_to_is_listed_and_widens_the_band(field: str) -> 
         noted = [one for one in case.filled if one.field == field and one.spread]
         assert [one.value for one in noted] == [near]
         assert stated in noted[0].filled
-        assert case.spreads == ("formula_error_approximate",)
+        assert case.spreads == (APART.get(field, APPROXIMATE),)
 
 
 def test_frameworks_without_a_recipe_build_upon_one_that_has_one() -> None:

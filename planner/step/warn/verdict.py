@@ -9,7 +9,8 @@ from planner.formulas import overheads as O
 from planner.quantity import value_of
 from planner.spec.case import Case
 from planner.spec.stack import Stack, stacks
-from planner.step.memory import VERDICTS, derived, memory
+from planner.step.memory import VERDICTS, memory
+from planner.step.spread import derived
 from planner.step.warn.facts import LOW_HEADROOM, Facts, above
 from planner.step.warn.order import Warning, size, warning
 
