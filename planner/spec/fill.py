@@ -203,7 +203,7 @@ def _precision(
                   problems, assumed)  # fmt: skip
     preset = fill.choice("preset", default, of(stack))
     params, compute, autocast, grads, reduce, master, state = PRESETS[preset]
-    low = grads or stack.grads_16bit
+    low = grads or ("fp16" if compute == "fp16" and stack.main_gradients else stack.grads_16bit)
     if peft:
         params, grads, reduce, master, state = peft.base_dtype, "fp32", "fp32", "none", "fp32"
         if not autocast:  # nothing casts: the frozen base computes in the dtype it has

@@ -145,3 +145,9 @@ def test_16_bit_gradients_get_fp32_copies_for_the_step() -> None:
                                                   made.states.optimizer))  # fmt: skip
         more = float(value_of(made.moments["optimizer"])) - before
         assert more == pytest.approx(copies * params / 8 + 3 * 2**25, rel=0.1)
+
+
+def test_fp16_gradients_stay_16_bit_and_bf16_ones_do_not() -> None:
+    """megatron/training/arguments.py sets accumulate_allreduce_grads_in_fp32 with bf16 alone."""
+    grads = [_case(recipe={"precision": preset}).recipe.precision.grads for preset in ("fp16-master", "bf16-master")]
+    assert grads == ["fp16", "fp32"]
