@@ -6,7 +6,7 @@ from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
 from planner.layers.attention_gqa import cast_output
-from planner.layers.ops import FP32, Op, Storage, Weight
+from planner.layers.ops import FP32, Op, Storage, Weight, dropout_mask
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
 
@@ -45,7 +45,7 @@ def readers(attention: Attention) -> tuple[str, ...]:
 
 
 def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: Storage) -> list[Op]:
-    """From the latents to the output projection, in forward order. Dropout is left out."""
+    """From the latents to the output projection, in forward order."""
     named = {w.name: w for w in weights(attention, hidden)}
     out = (named.pop("o"),)
     made = [Op("qkv", tuple(named.values()))]
@@ -53,7 +53,7 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
         made.append(N.op(norm, "q_a_norm", attention.q_rank, store, ("q_b",), store.act))
     made.append(N.op(norm, "kv_a_norm", attention.kv_rank, store, ("kv_b",), store.act))
     made.append(_core(attention, seq_len, store))
-    made.append(Op("o", out))
+    made.append(Op("o", out, dropout_mask("attention", hidden, store)))
     return made
 
 
@@ -78,7 +78,11 @@ def _core(attention: Attention, seq_len: Like, store: Storage) -> Op:
         softmax = A.scores_kept(called="attention.softmax", heads=heads, seq_len=seq_len, width=wide)
         lost = A.scores_kept(called="attention.score_gradient", heads=heads, seq_len=seq_len, width=wide)
         read = A.kept(called="attention.output", channels=v, width=store.linear)
-        return Op("attention", (), (*kept, read, softmax), (*kept, output, softmax, lost, *gradients))
+        dropped = [
+            A.scores_kept(called=f"attention.{n}", heads=heads, seq_len=seq_len, width=w)
+            for n, w in (("dropout_mask", 1), ("dropped_probabilities", store.act)) if store.attention_dropout
+        ]
+        return Op("attention", (), (*kept, read, softmax, *dropped), (*kept, output, softmax, lost, *gradients))
     sums = A.logsumexp_kept(called="attention.logsumexp", heads=heads, width=FP32, seq_len=seq_len, block=1)
     inside = A.kept(called="attention.query_gradient", channels=q, width=FP32)
     kept.append(output)

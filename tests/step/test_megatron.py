@@ -151,3 +151,15 @@ def test_fp16_gradients_stay_16_bit_and_bf16_ones_do_not() -> None:
     """megatron/training/arguments.py sets accumulate_allreduce_grads_in_fp32 with bf16 alone."""
     grads = [_case(recipe={"precision": preset}).recipe.precision.grads for preset in ("fp16-master", "bf16-master")]
     assert grads == ["fp16", "fp32"]
+
+
+def test_latent_attention_drops_out_too() -> None:
+    """te_tp2_pp2_mla (golden_values_dev_dgx_h100.json): mask and what is left of the scores, 3 bytes a score more."""
+    mla = {**GPT, "q_lora_rank": 192, "kv_lora_rank": 64, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+           "v_head_dim": 16}  # fmt: skip
+    cores = []
+    for dropout in (0.1, 0):
+        case = _case(mla, recipe={"attention": "eager", "dropout": dropout})
+        ops = setting(case, stages(case)[0]).groups[0].ops
+        cores.append(sum(float(value_of(k)) for op in ops if op.name == "attention" for k in op.saved))
+    assert cores[0] - cores[1] == 3 * 8 * 1024
