@@ -199,12 +199,16 @@ def embedding_mask(setting: Setting) -> list[Quantity]:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """The heaviest instant of one operation's backward: tensors alive (B), gradients made so far (param)."""
+    """The heaviest instant of one operation's backward: tensors alive (B), gradients made so far (param).
+
+    adding  whether a gradient may be on its way into its buffer: not while an operation without weights is at work
+    """
 
     name: str
     working: Quantity
     gradients: Quantity
     copied: Quantity
+    adding: bool
 
 
 def instants(setting: Setting, group: Group) -> list[Instant]:
@@ -258,6 +262,7 @@ def _instant(
         total("alive_at_once", [working, *held]) if held else working,
         gradients,
         copied,
+        bool(op.weights) or not setting.trained,
     )
 
 

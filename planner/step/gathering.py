@@ -14,7 +14,15 @@ from planner.formulas import temporaries as T
 from planner.i18n import Phrase
 from planner.quantity import Quantity, given, largest, total
 from planner.step.setting import Group, Setting, gradients_leave
-from planner.step.states import PASSING_WAYS, States, layer_experts, outside_width, sharded, trained_experts
+from planner.step.states import (
+    PASSING_WAYS,
+    States,
+    adapter_width,
+    layer_experts,
+    outside_width,
+    sharded,
+    trained_experts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +103,7 @@ def layer_size(setting: Setting, group: Group) -> Quantity:
     parts = [
         T.gathered(called="gathered_base", params=group.linear, param_width=setting.base_width),
         T.gathered(called="gathered_other", params=group.other, param_width=outside_width(setting)),
-        T.gathered(called="gathered_adapters", params=group.trained, param_width=setting.store.adapter_act),
+        T.gathered(called="gathered_adapters", params=group.trained, param_width=adapter_width(setting)),
     ]
     return total("gathered_layer", parts)
 
@@ -253,12 +261,16 @@ def _whole(setting: Setting, called: str, params: Quantity) -> Quantity:
 
 
 def head_gradient(setting: Setting) -> Quantity:
-    """The head's gradient until the end of the backward: whole in the root group, a rank's share where it is apart."""
+    """The head's gradient until the end of the backward: whole in the root group, a rank's share where it is apart.
+
+    That share is added to what earlier micro-batches left, which the stored gradients count.
+    """
     if apart(setting):
-        return S.state_bytes(
+        share = S.state_bytes(
             called="head_gradient", params=setting.head, param_width=setting.gradient_width,
             ways=setting.ways_gradients,
         )  # fmt: skip
+        return T.unless_carried(called="head_gradient", size=share, carried=setting.carried)
     return _whole(setting, "head_gradient", setting.head)
 
 

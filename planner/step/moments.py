@@ -277,10 +277,12 @@ def _outside_gradients(setting: Setting) -> Quantity:
 def _instants(setting: Setting, group: Group) -> list[Quantity]:
     """Working sets of the layer's operations with the weight gradients made by then."""
     found = []
+    nothing = given(0.0, "param", "largest_params", because=Phrase("because.added"))
     for instant in act.instants(setting, group):
         gradient = T.new_gradient(
             called="new_gradients", params=instant.gradients, param_width=setting.whole_gradient_width,
-            carried=_kept_whole(setting), largest_params=group.largest, fused_wgrad=int(setting.stack.fused_wgrad),
+            carried=_kept_whole(setting), largest_params=group.largest if instant.adding else nothing,
+            fused_wgrad=int(setting.stack.fused_wgrad),
         )  # fmt: skip
         copies = T.weight_copies(
             called="weight_copies", params=instant.copied, act_width=setting.store.act,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import multiprocessing
 import sys
 import warnings
@@ -36,8 +37,9 @@ def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int 
 
 
 def quiet() -> None:
-    """Warnings of the libraries are not ours to fail on."""
+    """Warnings of the libraries are not ours to fail on; one that hangs says where."""
     warnings.simplefilter("ignore")
+    faulthandler.dump_traceback_later(LONGEST - 10)
 
 
 def trace(request: dict[str, Any]) -> dict[str, Any]:
