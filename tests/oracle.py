@@ -29,10 +29,10 @@ def main() -> None:
     seed = secrets.randbelow(10**9) if stated.seed is None else stated.seed
     print(f"seed {seed}, {stated.count} configurations", flush=True)
     started, found = time.monotonic(), []
-    for one in compared(drawn(stated.count, seed)):
+    for number, one in enumerate(compared(drawn(stated.count, seed)), 1):
         found.append(one)
         if one.difference is None or abs(one.difference) > 0.001:
-            print(_line(one), flush=True)
+            print(f"{number}: {_line(one)}", flush=True)
     report, good = _report(found, seed, time.monotonic() - started)
     print(report)
     if stated.out is not None:

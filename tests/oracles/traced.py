@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
+import functools
 import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -17,29 +18,44 @@ LONGEST = 300
 
 
 def apart(work: Callable[[Given], Answer], given: Iterable[Given], workers: int = 2) -> Iterator[Answer]:
-    """`work` of each, every one in a process that has the libraries loaded and has traced nothing.
+    """`work` of each, in order, every one in a process that has the libraries loaded and has traced nothing.
 
     They are forked off a server without threads: a fork of this process, which has some, may wait for ever.
-    Each starts by running this process's main module again, so that must not be the page of a Streamlit test
-    (which leaves its own there): the start would fail, and the pool would try again for ever.
+    Each starts by running this process's main module again, so that must not be the page of a Streamlit test,
+    which leaves its own there. (multiprocessing's Pool loses the task of a process that dies, and waits.)
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["peft", "transformers", "planner.trace.inside.step"])
+    multiprocessing.get_context("forkserver").set_forkserver_preload(
+        ["peft", "transformers", "planner.trace.inside.step"]
+    )
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        with context.Pool(workers, quiet, maxtasksperchild=1) as pool:
-            found = pool.imap(work, given, chunksize=1)
-            with contextlib.suppress(StopIteration):
-                while True:
-                    yield found.next(LONGEST)
+        with ThreadPoolExecutor(workers) as threads:
+            yield from threads.map(functools.partial(_in_a_process, work), given)
     finally:
         sys.modules["__main__"] = main
 
 
-def quiet() -> None:
-    """Warnings of the libraries are not ours to fail on; one that hangs says where."""
-    warnings.simplefilter("ignore")
-    faulthandler.dump_traceback_later(LONGEST - 10)
+def _in_a_process(work: Callable[[Given], Answer], one: Given) -> Answer:
+    context = multiprocessing.get_context("forkserver")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_tell, args=(work, one, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(LONGEST):
+            raise TimeoutError(f"no answer in {LONGEST} s: {one}")
+        return ours.recv()
+    except EOFError:
+        process.join()
+        raise RuntimeError(f"the process ended with {process.exitcode}: {one}") from None
+    finally:
+        process.kill()
+        process.join()
+
+
+def _tell(work: Callable[[Any], Any], one: Any, to: Connection) -> None:
+    warnings.simplefilter("ignore")  # those of the libraries are not ours to fail on
+    to.send(work(one))
 
 
 def trace(request: dict[str, Any]) -> dict[str, Any]:
