@@ -147,6 +147,40 @@ def test_code_that_cannot_be_traced_says_why(
     assert words in failure(module(tmp_path, monkeypatch, body))
 
 
+@pytest.mark.parametrize("optimizer", ["sgd-momentum", "adamw"])
+def test_the_fused_optimizer_takes_no_real_memory(optimizer: str) -> None:
+    """torch runs what it cannot fake on real tensors: the step of this 2.2B model would take 17 GiB."""
+    wide = {**TINY, "vocab_size": 262144, "hidden_size": 4096, "num_attention_heads": 32}
+    recipe = {**CASE["recipe"], "optimizer": optimizer, "optimizer_impl": "fused"}
+    found = run.trace(question({**CASE, "model": wide, "recipe": recipe}).request(log=False))
+    assert found["params"] > 2e9
+    assert found["memory_of_worker_gib"] < 1
+
+
+UNFAKED = """
+from torch.library import custom_op
+
+@custom_op("theirs::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+
+    def forward(self, ids):
+        return twice(self.table(ids))
+
+def make():
+    return Net()
+"""
+
+
+def test_an_operation_that_torch_cannot_fake_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "theirs" in failure(module(tmp_path, monkeypatch, UNFAKED))
+
+
 def test_a_type_that_transformers_lacks_is_named() -> None:
     assert "no-such-type" in failure(question({**CASE, "model": {"model_type": "no-such-type", "hidden_size": 64}}))
 

@@ -49,6 +49,8 @@ def install(attention: str) -> None:
         _norms(library)
         library.impl("dropout", _dropout, "AutogradCPU", allow_override=True)
         _autocast(library)
+        # torch has no meta kernel for it, and would run it on real tensors of the same sizes; it works in place
+        library.impl("_fused_sgd_", lambda *given, **named: None, "Meta")
 
 
 # Attention

@@ -38,7 +38,8 @@ def trace(request: dict[str, Any], tell: Tell) -> dict[str, Any]:
         device.install({"eager": "math"}.get(request["attention"], request["attention"]))
     ranks = spread.mesh(request["spread"])
     tell("build", 0.1)
-    mode = FakeTensorMode() if request["fake"] else nullcontext()
+    # no fallback: it would run an operation that torch cannot fake on real tensors of the model's size
+    mode = FakeTensorMode(allow_fallback_kernels=False) if request["fake"] else nullcontext()
     built = _built(request, mode)
     checkpointing(built, request["checkpointing"], bool(request["adapters"]))
     sizes, params = _sizes(built), sum(p.numel() for p in built.model.parameters())
