@@ -106,6 +106,12 @@ def chunked_loss_width(act_width, upcast_width):
     return act_width + upcast_width
 
 
+@formula("B/element", source="torch-autograd")
+def chunk_upcast_width(act_width, upcast_width):
+    """Bytes a logit of the chunk at work in the forward: its fp32 copy, which fp32 logits do not need."""
+    return where(act_width < upcast_width, upcast_width, 0 * upcast_width)
+
+
 @formula("B/element", source="litgpt-source")
 def held_logits(act_width, held_width, held):
     """Bytes a logit while the head runs: its logits, and those of the pass before where the loop still holds them."""

@@ -42,7 +42,7 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
         case "parallel":
             first = N.op(norm, "norm1", hidden, store, before, FP32)
             second = N.op(norm, "norm2", hidden, inner, after, store.stream)
-            shared = Op(second.name, second.weights, second.saved[1:], second.working)
+            shared = Op("norm_shared", second.weights, second.saved[1:], second.working)  # both read the layer's input
             return [first, *core, shared, *feed]
         case "post":
             return [

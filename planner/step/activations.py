@@ -115,15 +115,30 @@ def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quant
 
 
 def without_first_norm(setting: Setting, group: Group, size: Quantity, done: Like) -> Quantity:
-    """What layers keep, less what the very first norm does not keep where the embedding is frozen."""
-    first = group.ops[0]
-    if setting.trained or group is not setting.groups[0] or not first.name.startswith("norm"):
+    """What layers keep, less what the very first one does not keep ahead of its adapters: the embedding is frozen."""
+    if setting.trained or group is not setting.groups[0]:
         return size
-    own = total("first_norm", [kept for kept in first.saved if ".adapter_" not in kept.name])
+    branches = [group.ops]
+    if "norm_shared" in (names := [op.name for op in group.ops]):
+        at = names.index("norm_shared")
+        branches = [group.ops[:at], group.ops[at:]]
+    own = total("ahead_of_adapters", [kept for ops in branches for kept in _ahead_of_adapters(ops)])
     return A.without_first_norm(
         called=size.name, size=size, layers=group.layers, done=done, recomputed=recomputed(setting),
         unsaved=A.microbatch_bytes(called="first_norm", tokens=setting.tokens, per_token=own),
     )  # fmt: skip
+
+
+def _ahead_of_adapters(ops: tuple[Op, ...]) -> list[Quantity]:
+    """What operations would keep whose input needs no gradient: all before the first that feeds an adapter."""
+    found: list[Quantity] = []
+    for op in ops:
+        adapted = any(".adapter_" in kept.name for kept in op.saved)
+        if not adapted or op.name.startswith("norm"):
+            found += [kept for kept in op.saved if ".adapter_" not in kept.name]
+        if adapted:
+            break
+    return found
 
 
 def former_inputs(setting: Setting) -> list[Quantity]:

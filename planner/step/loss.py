@@ -96,10 +96,12 @@ def upcasts(setting: Setting) -> bool:
     return setting.case.recipe.loss == "full-logits" and per_logit(setting)[1] >= FULL[1] and narrow
 
 
-def _per_chunk_logit(setting: Setting) -> tuple[float, float]:
+def _chunk_width(setting: Setting, which: int) -> Like:
     """B a logit of the one chunk at work, where chunks are taken of whole logits."""
-    own = setting.stack.loss_bytes.get("chunk", CHUNK)
-    return float(own[0]), float(own[1])
+    width = float(setting.stack.loss_bytes.get("chunk", CHUNK)[which])
+    if which == 0 and width == CHUNK[0]:
+        return T.chunk_upcast_width(called="logit_width", act_width=setting.store.act, upcast_width=width)
+    return width
 
 
 def _bytes(setting: Setting, which: int) -> Quantity:
@@ -115,7 +117,7 @@ def _bytes(setting: Setting, which: int) -> Quantity:
     match recipe.loss:
         case "chunked-ce":
             capped = [_capped(setting)] if setting.case.model.logit_softcap else []
-            return total("loss_tensors", [whole, _chunk(setting, _per_chunk_logit(setting)[which]), *capped])
+            return total("loss_tensors", [whole, _chunk(setting, _chunk_width(setting, which)), *capped])
         case "chunked-linear-ce":
             chunk = _chunk(setting, float(width or FULL[1]))
             return total("loss_tensors", [chunk, *_hidden_gradient(setting), *_early_head_gradient(setting)])
@@ -148,7 +150,7 @@ def _capped(setting: Setting) -> Quantity:
     )  # fmt: skip
 
 
-def _chunk(setting: Setting, width: float = FULL[1]) -> Quantity:
+def _chunk(setting: Setting, width: Like = FULL[1]) -> Quantity:
     return T.chunk_logits(
         called="chunk", tokens=setting.tokens, vocab=setting.vocab, logit_width=width,
         chunks=setting.case.recipe.loss_chunks, tp=setting.logit_ways,

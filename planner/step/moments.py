@@ -171,8 +171,13 @@ def _loss(step: Step) -> Quantity:
         # the root's backward has begun: the last layer is there, wherever the loss was computed
         last = gather.layer if gather.first else gather.at_loss
         x = step.layers[-1].input
-        grads = loss.chunks_left(setting) if by_chunks(setting) else loss.logits_gradient(setting)
-        found.append(total("head_backward", [*always, gather.root, last, grads, *step.head_made, x]))
+        around = [*always, gather.root, last, x]
+        if by_chunks(setting):
+            found.append(total("head_backward", [*around, loss.chunks_left(setting), *step.head_made]))
+        else:  # under autocast made in 16 bits, beside the logits' gradient, and upcast when that is gone
+            narrow = where(setting.store.autocast, setting.store.act, setting.whole_gradient_width)
+            made = [loss.logits_gradient(setting), loss.whole_head(setting, narrow)]
+            found += [total("head_backward", [*around, *one]) for one in (made, step.head_made)]
         if apart(setting):  # a head of its own is resharded before it is reduced
             whole = loss.whole_head(setting, setting.whole_gradient_width)
             found.append(total("head_reduction", [*always, gather.at_loss, whole, x, head_reduction(setting)]))
@@ -356,7 +361,11 @@ def _root_reduce(step: Step) -> Quantity:
         tied=setting.case.model.tied, carried=0 if setting.stack.fused_wgrad else _kept_whole(setting),
     )  # fmt: skip
     sort = T.embedding_sort(called="embedding_sort", tokens=setting.tokens, width=24)
-    return total("root_reduce", [*held.resident, step.stored, tied, x, sort])
+    again = [
+        T.if_carried(called="embedding_gradients", size=one, carried=setting.carried)
+        for one in partial_embedding(setting)
+    ]
+    return total("root_reduce", [*held.resident, step.stored, tied, *again, x, sort])
 
 
 def _optimizer(step: Step) -> Quantity:

@@ -15,7 +15,7 @@ RISEN = ("attention.query", "attention.key", "attention.value")
 ATTENTION_RESULTS = ("attention.output", "attention.logsumexp")
 #: products whose results are summed over tensor-parallel ranks
 SUMMED = ("o", "down")
-NORMS = ("norm1", "norm2")
+NORMS = ("norm1", "norm2", "norm_shared")
 EXPERTS = ("dispatch", "up", "activation", "down", "combine")
 
 
