@@ -161,14 +161,19 @@ def in_flight_vocab(pp, stage, microbatches, barriers, lengthened):
 
 
 @formula("microbatch", source="narayanan2021")
-def in_flight_interleaved(pp, stage, microbatches, virtual_stages):
+def in_flight_interleaved(pp, stage, microbatches, virtual_stages, layers):
     """Micro-batches in flight, interleaved 1F1B: 2(p - i - 1) + (v - 1)g + 1 chunks, each 1/v of a stage's layers.
 
-    A chunk passes g micro-batches before the next one starts: p, or all where p does not divide them.
+    A chunk passes g micro-batches before the next one starts: p, or all where p does not divide them. Where a chunk
+    lacks a layer (the embedding or the loss counts as one), it is the first of the first stage, which has more than g
+    micro-batches in flight, and else the last, which has one.
     """
     group = where(ceil(microbatches / pp) * pp > microbatches, microbatches, pp)
     held = 2 * (pp - stage - 1) + (virtual_stages - 1) * group + 1
-    return minimum(microbatches, held / virtual_stages)
+    chunk = ceil(layers / virtual_stages)
+    lacking = chunk * virtual_stages - layers
+    lost = lacking * where(stage < 1, held - (virtual_stages - 1) * group, minimum(held, 1))
+    return minimum(microbatches, (held * chunk - lost) / maximum(layers, 1))
 
 
 @formula("1", source="torchtitan-moe")

@@ -109,7 +109,8 @@ def _waiting(setting: Setting, kept: tuple[Quantity, ...]) -> Quantity:
     plan = setting.case.plan
     place = {"pp": plan.pp, "stage": setting.stage.index, "microbatches": plan.accumulation}
     if plan.schedule == "interleaved-1f1b":
-        flight = A.in_flight_interleaved(called="in_flight", virtual_stages=plan.virtual_stages, **place)
+        here = total("layers", [group.layers for group in setting.groups if not group.further])
+        flight = A.in_flight_interleaved(called="in_flight", virtual_stages=plan.virtual_stages, layers=here, **place)
     elif plan.schedule in VOCAB_SCHEDULES:
         barriers, lengthened = VOCAB_PASSES[plan.schedule]
         flight = A.in_flight_vocab(called="in_flight", barriers=barriers, lengthened=lengthened, **place)

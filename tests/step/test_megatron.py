@@ -114,7 +114,7 @@ def test_an_interleaved_group_is_whole(microbatches: int, chunks: int) -> None:
     kept = setting(case, stages(case)[-1])
     assert case.plan.accumulation == microbatches
     assert kept.stage.index == 3
-    flight = A.in_flight_interleaved(pp=4, stage=3, microbatches=microbatches, virtual_stages=3)
+    flight = A.in_flight_interleaved(pp=4, stage=3, microbatches=microbatches, virtual_stages=3, layers=3)
     assert value_of(flight) == pytest.approx(chunks / 3)
 
 
@@ -163,3 +163,11 @@ def test_latent_attention_drops_out_too() -> None:
         ops = setting(case, stages(case)[0]).groups[0].ops
         cores.append(sum(float(value_of(k)) for op in ops if op.name == "attention" for k in op.saved))
     assert cores[0] - cores[1] == 3 * 8 * 1024
+
+
+@pytest.mark.parametrize(("stage", "layers", "held"), [(0, 1, 11 - 7), (1, 2, 9), (3, 1, 5 - 1)])
+def test_a_chunk_that_lacks_a_layer_holds_less(stage: int, layers: int, held: int) -> None:
+    """Six layers, embedding and loss on four stages of two chunks (account_for_embedding_in_pipeline_split): what is in
+    flight, in layers; the first stage's first chunk and the last one's last hold none."""
+    flight = A.in_flight_interleaved(pp=4, stage=stage, microbatches=100, virtual_stages=2, layers=layers)
+    assert float(value_of(flight)) * layers == pytest.approx(held)

@@ -192,7 +192,7 @@ def test_latent_attention_keeps_what_the_published_shape_gives() -> None:
 @pytest.mark.parametrize(("pp", "v", "held"), [(4, 2, 5.5), (8, 4, 9.75)])
 def test_an_interleaved_first_stage_holds_more_micro_batches(pp: int, v: int, held: float) -> None:
     """Narayanan et al. 2021: 1 + (p - 1)/(p v) times what 1F1B holds on the first stage."""
-    found = A.in_flight_interleaved(pp=pp, stage=0, microbatches=64, virtual_stages=v)
+    found = A.in_flight_interleaved(pp=pp, stage=0, microbatches=64, virtual_stages=v, layers=v)
     assert float(found) == pytest.approx(held)
     assert held == pytest.approx(pp * (1 + (pp - 1) / (pp * v)))
 
