@@ -262,6 +262,12 @@ def former_inputs(size, layers, recomputed):
     return where(recomputed, 0 * size, size * layers)
 
 
+@formula("B", source="litgpt-source")
+def without_first_layers(size, saved, first, recomputed):
+    """Where nothing before some layer trains, the layers before it keep nothing for a backward."""
+    return where(recomputed, size, maximum(size - first * saved, 0 * size))
+
+
 @formula("B", source="fsdp1-reentrant")
 def held_gradients(size, layers):
     """Gradients of the layers' inputs that FSDP1's hooks on frozen weights hold to the end of a reentrant backward."""

@@ -142,6 +142,12 @@ def summed_gradient(size, chunks, alive):
     return size * minimum(chunks, alive)
 
 
+@formula("B", source="torch-autocast")
+def chunk_casts(size, chunks):
+    """A frozen head that runs by chunks: autocast keeps no copy of it, so that each chunk casts and holds its own."""
+    return size * chunks
+
+
 @formula("token", source="liger-flce")
 def liger_rows(tokens, vocab, hidden):
     """Tokens of one chunk of Liger's fused linear cross entropy: the next power of two of tokens over ceil(V/h)."""

@@ -10,7 +10,17 @@ import numpy as np
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
 from planner.layers import norm as N
-from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, adapter_results, dropout_mask, rank_channels
+from planner.layers.ops import (
+    FP32,
+    Op,
+    Storage,
+    Weight,
+    adapter_inputs,
+    adapter_results,
+    dropout_mask,
+    rank_channels,
+    unscaled,
+)
 from planner.quantity import Like, Quantity
 from planner.spec.model import Attention, Norm
 
@@ -49,16 +59,18 @@ def ops(attention: Attention, norm: Norm, hidden: Like, seq_len: Like, store: St
     named = {w.name: w for w in weights(attention, hidden)}
     into = tuple(w for n, w in named.items() if not n.startswith("o"))
     out = tuple(w for n, w in named.items() if n.startswith("o"))
-    results = adapter_results(into, store)
-    made = [Op("qkv", into, (*rank_channels(readers(attention), store), *results, *_padded(attention, store)))]
+    q, k = (P.local_channels(called=c.name, channels=c, tp=store.tp) for c in widths(attention))
+    whole = unscaled("qkv", P.fused_width(called="whole_projection", query_width=q, kv_width=k), store)
+    results = (*adapter_results(into, store), *_padded(attention, store), *whole)
+    made = [Op("qkv", into, (*rank_channels(readers(attention), store), *results))]
     if attention.qk_norm:
         made.append(
             N.qk_op(norm, attention.qk_norm, attention.heads, attention.kv_heads, attention.head_dim, store)
         )
     made.append(_core(attention, seq_len, store))
-    q = P.local_channels(called="query_channels", channels=widths(attention)[0], tp=store.tp)
     copy = _token_major_copy(attention, q, seq_len, store)
     adapter = (*adapter_inputs(("o",), q, store), *rank_channels(("o",), store), *adapter_results(out, store))
+    adapter = (*adapter, *unscaled("o", hidden, store))
     made.append(Op("o", out, (*copy, *adapter, *dropout_mask("attention", hidden, store))))
     return made
 
@@ -134,6 +146,8 @@ def _fused_core(
     ring = A.ring_buffers(
         called="attention.ring_buffers", kv_channels=k, width=store.act, tensors=RING_BUFFERS, cp=store.ring
     )
+    if store.prompted:
+        kept.append(A.kept(called="attention.adapter_output", channels=q, width=store.act))
     inside = (*_inside_backward(attention, q, heads, store), ring)
     return Op("attention", (), (*kept, *cast_output(q, store)), (*kept, *gradients, *inside))
 

@@ -9,7 +9,17 @@ import numpy as np
 
 from planner.formulas import activations as A
 from planner.formulas import parameters as P
-from planner.layers.ops import FP32, Op, Storage, Weight, adapter_inputs, adapter_results, dropout_mask, rank_channels
+from planner.layers.ops import (
+    FP32,
+    Op,
+    Storage,
+    Weight,
+    adapter_inputs,
+    adapter_results,
+    dropout_mask,
+    rank_channels,
+    unscaled,
+)
 from planner.quantity import Like, Quantity, given
 from planner.spec.model import Mlp
 
@@ -66,12 +76,14 @@ def ops(mlp: Mlp, hidden: Like, store: Storage) -> list[Op]:
     passing = (A.kept(called="mlp.routed_gradient", channels=routed, width=store.act),) if mlp.kind == "moe" else ()
     own_input = () if store.kernels == "in-place-lora" else adapter_inputs(("down",), f, store)
     adapter = (*own_input, *rank_channels(("down",), store), *adapter_results(out, store))
+    adapter = (*adapter, *unscaled("down", hidden, store))
     last = Op("down", out, (*adapter, *dropout_mask("mlp", hidden, store)))
     both = P.head_width(called="gate_up_width", heads=2 if mlp.gated else 1, head_dim=f)
     gradient = A.kept(called="mlp.gate_up_gradient", channels=both, width=store.act)
     packed = mlp.kind == "moe" or mlp.fused_gate_up
     working = (gradient, *passing) if packed else ()
-    ranks = (*rank_channels((w.name for w in into), store), *adapter_results(into, store))
+    results = (*adapter_results(into, store), *unscaled("up", both, store))
+    ranks = (*rank_channels((w.name for w in into), store), *results)
     first = Op("up", into, ranks, working, makes_own=True)
     if mlp.kind == "moe" and store.weighted_experts:
         return [_dispatch(mlp, routed, store), first, _weighted(mlp, act, f, store), last, *_shared(mlp, hidden, store)]

@@ -44,7 +44,7 @@ def _own(norm: Norm, name: str, local: Like, store: Storage) -> tuple[Quantity, 
     wide = composed or (norm.kind == "layer" and store.wide_norms)
     source = A.kept(called=f"{name}.input", channels=local, width=FP32 if wide else store.stream)
     stats = A.kept(called=f"{name}.statistics", channels=1 if norm.kind == "rms" else 2, width=FP32)
-    if norm.kind != "rms" or not composed or not store.trained:
+    if norm.kind != "rms" or not composed or not (store.trained or store.scaled):
         return source, stats
     width = FP32 if norm.upcast_kept == "fp32" else store.stream
     return source, stats, A.kept(called=f"{name}.normalised", channels=local, width=width)

@@ -77,6 +77,8 @@ class Storage:
     adapter_keeps   what the adapters' method keeps of a projection (recipe.METHODS)
     adapter_casts   an adapter casts its input; else it keeps the very tensor that it reads
     adapter_dropout each adapter drops out a part of its input, and keeps the rest and the mask
+    prompted        queries look at a learned prompt too (LLaMA-Adapter)
+    scaled          every linear has a trained scale and bias, and norms train (LLaMA-Adapter V2)
     packed_inputs   linears of a packed base keep their input (bitsandbytes before 0.43)
     """
 
@@ -103,6 +105,8 @@ class Storage:
     adapter_casts: bool = True
     adapter_keeps: str = "input"
     adapter_dropout: bool = False
+    prompted: bool = False
+    scaled: bool = False
     packed_inputs: bool = False
     fused_softmax: bool = False
     weighted_experts: bool = False
@@ -149,6 +153,11 @@ def dropout_mask(name: str, hidden: Like, store: Storage) -> tuple[Quantity, ...
     ways = A.sequence_ways(tp=store.tp, sequence_parallel=store.sp)
     local = P.local_channels(called="dropout.channels", channels=hidden, tp=ways)
     return (A.kept(called=f"{name}.dropout_mask", channels=local, width=1),)
+
+
+def unscaled(name: str, channels: Like, store: Storage) -> tuple[Quantity, ...]:
+    """What a linear gives before a trained scale, which the scale's gradient needs."""
+    return (A.kept(called=f"{name}.adapter_unscaled", channels=channels, width=store.act),) if store.scaled else ()
 
 
 def adapter_inputs(readers: Iterable[str], channels: Like, store: Storage) -> tuple[Quantity, ...]:

@@ -10,7 +10,7 @@ from planner.spec.stack import Stack
 
 def as_coded(model: Model, stack: Stack) -> Model:
     """The model in the code of that stack; the model itself where the stack runs the publisher's code."""
-    if not (stack.fused_qkv or stack.expands_heads or stack.parallel_layernorm):
+    if not (stack.fused_qkv or stack.expands_heads or stack.parallel_layernorm or stack.wide_norms):
         return model
     return replace(model, groups=tuple(_group(group, stack) for group in model.groups))
 
@@ -23,4 +23,6 @@ def _group(group: LayerGroup, stack: Stack) -> LayerGroup:
     plain = norm.kind == "layer" and norm.placement == "pre" and not group.mlp.gated and attention.rope
     if stack.parallel_layernorm and plain:
         norm = replace(norm, placement="parallel")
+    if stack.wide_norms:
+        norm = replace(norm, upcast_kept="fp32")
     return replace(group, attention=attention, norm=norm)

@@ -12,7 +12,7 @@ from planner.i18n import Phrase, Said, phrase
 from planner.spec.case import Assumed
 from planner.spec.form import CaseForm, CheckpointingArgs, PrecisionForm, RecipeForm, choose, nearby
 from planner.spec.model import Model
-from planner.spec.recipe import CAST_WIDTH, METHODS, PEFT_TARGETS, Peft, Precision, Recipe
+from planner.spec.recipe import CAST_WIDTH, METHODS, PEFT_TARGETS, UNTARGETED, Peft, Precision, Recipe
 from planner.spec.stack import Stack
 
 Spellings = Mapping[str, dict[str, str]]
@@ -241,10 +241,11 @@ def _peft(
     field = "recipe.peft.modules_to_save"
     words = (given.peft.modules_to_save if given.peft else None) or []
     saved = [choose(field, word, table.get(field, {}), problems) for word in words]
+    prompted = METHODS[method] in ("prompt", "scale")
     return Peft(
         method=method,
-        rank=fill.number("rank", 16, Phrase("assumed.rank")),
-        targets=_targets(given, table, problems, assumed) if METHODS[method] != "none" else (),
+        rank=0 if prompted else fill.number("rank", 16, Phrase("assumed.rank")),
+        targets=() if METHODS[method] in UNTARGETED else _targets(given, table, problems, assumed),
         base_dtype=fill.choice("base_dtype", stack.packed_base if packed else "bf16", Phrase("assumed.method")),
         adapter_dtype=fill.choice("adapter_dtype", _adapter_dtype(given, stack), _adapters_of(stack)),
         modules_to_save=tuple(dict.fromkeys(n for n in saved if n)),

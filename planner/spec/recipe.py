@@ -73,14 +73,17 @@ class Precision:
 
 #: methods of the PEFT library, and what each keeps of a projection that it adapts: its input ("input", as LoRA); the
 #: results of base and adapter too, which a magnitude scales ("results"); an update as large as the weight ("update");
-#: sums of the input as narrow as the rank ("sums"); nothing, as it trains other things ("none")
+#: sums of the input as narrow as the rank ("sums"); nothing, as it trains other things ("none"). LLaMA-Adapter has a
+#: prompt in each layer's attention ("prompt"), its V2 also scales the results of every linear ("scale")
 METHODS: dict[str, str] = {
     "lora": "input", "qlora": "input", "adalora": "input", "delora": "input", "gralora": "input", "oft": "input",
     "psoft": "input", "randlora": "input", "vblora": "input", "vera": "input", "dora": "results",
     "fourierft": "update", "loha": "update", "lokr": "update", "bone": "sums", "miss": "sums", "ln_tuning": "none",
     "prefixtuning": "none", "prompt_tuning": "none", "ptuning": "none", "ptuning-v2": "none",
-    "trainable_tokens": "none",
+    "trainable_tokens": "none", "llama-adapter": "prompt", "llama-adapter-v2": "scale",
 }  # fmt: skip
+#: kinds that sit on no projection in particular
+UNTARGETED = ("none", "prompt", "scale")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ class Stack:
     fused_qkv, expands_heads, parallel_layernorm   model code of its own: one projection for query, key and value;
                         grouped keys and values copied for each query head; models with LayerNorm, rotary positions and
                         no gate have parallel blocks
+    wide_norms          RMSNorm multiplies by its weight in fp32
     loss_chunk          tokens of a sequence in one chunk of a chunked loss; 0 for a number of chunks
     reentrant           layers are recomputed by torch's reentrant checkpointing
     fused_softmax       unfused attention keeps its softmax in the compute dtype alone (one kernel with scale and mask)
@@ -144,6 +145,7 @@ class Stack:
     fused_qkv: bool = False
     expands_heads: bool = False
     parallel_layernorm: bool = False
+    wide_norms: bool = False
     loss_chunk: int = 0
     reentrant: bool = False
     fused_softmax: bool = False

@@ -16,13 +16,15 @@ from planner.layers import norm as N
 from planner.layers.ops import Op
 from planner.quantity import Like, Quantity, largest, pick, total
 from planner.step import selective
-from planner.step.setting import OFFLOADED, Group, Setting
+from planner.step.setting import OFFLOADED, Group, Setting, casts_base
 
 #: by name: whether layers are recomputed, and whether they keep less than everything
 RECOMPUTED: dict[str, float] = {
     "none": 0, "full": 1, "every-k": 1, "partial-layers": 1, "selective-op": 1, "selective-modules": 0,
 }  # fmt: skip
 REDUCED: dict[str, float] = {**RECOMPUTED, "selective-modules": 1}
+#: layers before the first that LLaMA-Adapter gives a prompt
+FIRST_PROMPT = 2
 #: the tensors that a layer's linears read
 LINEAR_INPUTS = ("norm1.output", "norm2.output", "norm3.output", "attention.output_copy", "mlp.product")
 #: more regions than any model has
@@ -57,7 +59,7 @@ def tensors(setting: Setting, group: Group) -> LayerTensors:
     """Bytes of one layer and micro-batch."""
     store = setting.store
     cast = store.autocast if setting.trained else int(setting.case.recipe.precision.autocast)
-    params = group.linear if setting.trained else group.trained
+    params = group.linear if setting.trained or casts_base(setting.case) else group.trained
     own = A.microbatch_bytes(called="layer_input", tokens=setting.tokens, per_token=stream_per_token(setting))
     saved = A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group))
     return LayerTensors(
@@ -116,6 +118,8 @@ def kept_by_layers(setting: Setting, group: Group, layer: LayerTensors) -> Quant
 
 def without_first_norm(setting: Setting, group: Group, size: Quantity, done: Like) -> Quantity:
     """What layers keep, less what the very first one does not keep ahead of its adapters: the embedding is frozen."""
+    if setting.store.prompted:
+        return _behind_prompts(setting, group, size)
     if setting.trained or group is not setting.groups[0]:
         return size
     branches = [group.ops]
@@ -139,6 +143,16 @@ def _ahead_of_adapters(ops: tuple[Op, ...]) -> list[Quantity]:
         if adapted:
             break
     return found
+
+
+def _behind_prompts(setting: Setting, group: Group, size: Quantity) -> Quantity:
+    """What layers keep, less the first layers, which have no prompt; V2 trains their norms and keeps them."""
+    if setting.store.scaled or group is not setting.groups[0]:
+        return size
+    layer = A.microbatch_bytes(called="layer_saved", tokens=setting.tokens, per_token=saved_per_token(group))
+    return A.without_first_layers(
+        called=size.name, size=size, saved=layer, first=FIRST_PROMPT, recomputed=recomputed(setting)
+    )
 
 
 def former_inputs(setting: Setting) -> list[Quantity]:

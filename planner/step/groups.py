@@ -18,6 +18,9 @@ from planner.quantity import Like, Quantity, given, largest, total
 from planner.spec.case import Case
 from planner.spec.model import LayerGroup
 
+#: learned tokens of LLaMA-Adapter in each layer
+PROMPT_TOKENS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:
@@ -150,6 +153,8 @@ def _adapters(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store:
         each = case.recipe.peft.each_layer
         return given(each, "param", "adapters", because=Phrase("because.adapters-counted"))
     adapted = store.adapted
+    if store.prompted:
+        return _prompt(case, group, weights, store)
     if case.stack.fused_qkv and case.recipe.peft and group.attention.kind == "gqa":
         apart = replace(group, attention=replace(group.attention, fused_qkv=False))
         weights, adapted = block.weights(apart, case.model.hidden), frozenset(case.recipe.peft.targets)
@@ -164,3 +169,14 @@ def _adapters(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store:
         )
     ]  # fmt: skip
     return total("adapters", parts) if parts else given(0.0, "param", "adapters", because=Phrase("because.no-target"))
+
+
+def _prompt(case: Case, group: LayerGroup, weights: tuple[Weight, ...], store: Storage) -> Quantity:
+    """Parameters of LLaMA-Adapter in one layer: the prompt and a gate for each head; V2's scales, biases and norms."""
+    vectors: list[tuple[str, Like, Like]] = [("prompt", PROMPT_TOKENS, case.model.hidden)]
+    vectors.append(("gates", 1, group.attention.heads))
+    linears = [w for w in weights if w.linear and "bias" not in w.name and store.scaled]
+    vectors += [(f"{w.name}.scale_and_bias", 2, w.cols) for w in linears]
+    made = [P.weight_params(called=name, rows=rows, cols=cols, copies=1) for name, rows, cols in vectors]
+    norms = [w for w in weights if not w.linear] if store.scaled else []
+    return total("adapters", [*made, M.count("norms", norms)])

@@ -12,7 +12,7 @@ from planner.i18n import Phrase
 from planner.quantity import Like, Quantity, given, total
 from planner.spec.recipe import WIDTH
 from planner.step.activations import LayerTensors
-from planner.step.setting import Setting
+from planner.step.setting import Setting, casts_base
 from planner.step.states import head_packed
 
 #: B a logit at the end of the forward and in the backward of the loss
@@ -199,11 +199,21 @@ def whole_head(setting: Setting, width: Like) -> Quantity:
     return S.state_bytes(called="head_gradient", params=_head_weights(setting), param_width=width, ways=1)
 
 
+def by_chunks(setting: Setting) -> bool:
+    """Whether the head itself runs by chunks of tokens, as torchtitan's did."""
+    return setting.case.recipe.loss == "chunked-ce" and setting.stack.head_in_chunks
+
+
 def head_copy(setting: Setting) -> Quantity:
     """Autocast's low-precision copy of the head."""
-    return T.weight_copies(
-        called="head_copy", params=_head_weights(setting), act_width=setting.store.act, autocast=setting.store.autocast
-    )
+    base = casts_base(setting.case)
+    size = T.weight_copies(
+        called="head_copy", params=_head_weights(setting), act_width=setting.store.act,
+        autocast=1 if base else setting.store.autocast,
+    )  # fmt: skip
+    if not (base and by_chunks(setting)):
+        return size
+    return T.chunk_casts(called="head_copy", size=size, chunks=setting.case.recipe.loss_chunks)
 
 
 def last_hidden(setting: Setting, layer: LayerTensors) -> list[Quantity]:

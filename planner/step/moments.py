@@ -173,7 +173,7 @@ def _loss(step: Step) -> Quantity:
         last = gather.layer if gather.first else gather.at_loss
         x = step.layers[-1].input
         around = [*always, gather.root, last, x]
-        if by_chunks(setting):
+        if loss.by_chunks(setting):
             found.append(total("head_backward", [*around, loss.chunks_left(setting), *step.head_made]))
         else:  # under autocast made in 16 bits, beside the logits' gradient, and upcast when that is gone
             narrow = where(setting.store.autocast, setting.store.act, setting.whole_gradient_width)
@@ -336,17 +336,12 @@ def _head_made(setting: Setting) -> tuple[Quantity, ...]:
     by_loss = setting.case.recipe.loss not in ("full-logits", "fused-ce", "compiled-ce", "chunked-ce")
     if not setting.trained or by_loss or setting.stack.fused_wgrad:
         return ()
-    if not by_chunks(setting):
+    if not loss.by_chunks(setting):
         return (loss.whole_head(setting, setting.whole_gradient_width),)
     # pieces are summed on autocast's copy of the head
     piece = loss.whole_head(setting, where(setting.store.autocast, setting.store.act, setting.whole_gradient_width))
     chunks = setting.case.recipe.loss_chunks
     return (T.summed_gradient(called="head_gradient", size=piece, chunks=chunks, alive=3),)
-
-
-def by_chunks(setting: Setting) -> bool:
-    """Whether the head itself runs by chunks of tokens, as torchtitan's did."""
-    return setting.case.recipe.loss == "chunked-ce" and setting.stack.head_in_chunks
 
 
 def _root_reduce(step: Step) -> Quantity:

@@ -143,7 +143,7 @@ def storage(case: Case) -> Storage:
     mixed = engine_casts(case) if precision.autocast else 0
     casts = 1 if precision.autocast and recipe.peft is None else 0
     act = pick(precision.compute, WIDTH)
-    stream = act if recipe.peft else where(mixed, act, pick(precision.params, WIDTH))
+    stream = act if recipe.peft and not casts_base(case) else where(mixed, act, pick(precision.params, WIDTH))
     probability = case.model.dropout if recipe.dropout is None else recipe.dropout
     attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
     peft = recipe.peft
@@ -177,6 +177,8 @@ def storage(case: Case) -> Storage:
         adapter_casts=_adapter_casts(case),
         adapter_keeps=peft.keeps if peft else "input",
         adapter_dropout=bool(peft) and stack.adapter_dropout and recipe.dropout != 0,
+        prompted=peft is not None and peft.keeps in ("prompt", "scale"),
+        scaled=peft is not None and peft.keeps == "scale",
         packed_inputs=packed(case) and stack.packed_inputs,
         adapter_act=(act if precision.autocast else pick(peft.adapter_dtype, WIDTH)) if peft else act,
     )
@@ -186,6 +188,12 @@ def packed(case: Case) -> bool:
     """Whether adapters sit on a base of less than 16 bits a weight."""
     peft = case.recipe.peft
     return peft is not None and WIDTH[peft.base_dtype] < WIDTH["bf16"]
+
+
+def casts_base(case: Case) -> bool:
+    """Whether autocast casts a frozen base that is wider than it computes: each linear keeps its cast weight."""
+    peft, precision = case.recipe.peft, case.recipe.precision
+    return peft is not None and bool(precision.autocast) and WIDTH[peft.base_dtype] > WIDTH[str(precision.compute)]
 
 
 def _adapter_casts(case: Case) -> bool:
