@@ -50,7 +50,7 @@ class Setting:
     ways_gradients: Quantity
     ways_passing: Quantity
     ways_states: Quantity
-    expert_ways: tuple[Quantity, Quantity, Quantity]
+    expert_ways: tuple[Quantity, Quantity, Quantity, Quantity]
     whole_saved: Quantity
     carried: Quantity
     trained: bool
@@ -117,15 +117,21 @@ def setting(case: Case, stage: Stage) -> Setting:
         reduce_width=pick(recipe.precision.grad_reduce, WIDTH),
         ways_states=ways[0],
         ways_gradients=ways[1],
-        ways_passing=S.ways_between(
-            called="ways_between_microbatches", ways=ways[1], accumulation=plan.accumulation,
-            whole=int(stack.whole_accumulation and plan.data_parallel == "fsdp1"),
-        ),
+        ways_passing=_between(case, ways[1]),
         ways_weights=ways[2],
-        expert_ways=(expert_ways[0], expert_ways[1], expert_ways[2]),
+        expert_ways=(expert_ways[0], expert_ways[1], expert_ways[2], _between(case, expert_ways[1])),
         whole_saved=_whole_saved(case, embedding, head),
         carried=_carried(case, persistent),
         trained=recipe.peft is None,
+    )
+
+
+def _between(case: Case, ways: Quantity) -> Quantity:
+    """Ranks that share gradients between micro-batches. FSDP2 in a pipeline reduces them with the last one only."""
+    plan, whole = case.plan, case.stack.whole_accumulation and case.plan.data_parallel == "fsdp1"
+    piped = np.greater(plan.pp, 1) if plan.data_parallel == "fsdp2" else False
+    return S.ways_between(
+        called="ways_between_microbatches", ways=ways, accumulation=plan.accumulation, whole=np.logical_or(whole, piped)
     )
 
 
@@ -147,7 +153,7 @@ def storage(case: Case) -> Storage:
     probability = case.model.dropout if recipe.dropout is None else recipe.dropout
     attention_probability = case.model.attention_dropout if recipe.dropout is None else recipe.dropout
     peft = recipe.peft
-    fused = "fused" if recipe.compiled else ""
+    fused = "fused" if recipe.compiled and stack.compiled_fuses else ""
     linear = stack.linear_loss_kernels if recipe.loss == "fused-linear-ce" else ""
     return Storage(
         act=act,

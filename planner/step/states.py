@@ -48,7 +48,7 @@ def sharded(
         return S.state_bytes(called=called, params=params, param_width=param_width, ways=ways)
     return S.mixed_state_bytes(
         called=called, params=params, experts=experts, param_width=param_width, ways=ways,
-        expert_ways=setting.expert_ways[GRADIENTS_WAYS if kind == PASSING_WAYS else kind],
+        expert_ways=setting.expert_ways[kind],
     )  # fmt: skip
 
 

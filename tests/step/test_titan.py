@@ -89,3 +89,17 @@ def test_muon_has_one_state_on_matrices_and_adams_two_on_the_rest() -> None:
     width = 4
     outside = 2 * 128256 * 4096 + 65 * 4096
     assert float(muon.optimizer) == pytest.approx(float(adam.optimizer) / 2 + width * outside, rel=1e-6)
+
+
+def test_a_pipeline_of_fsdp2_keeps_whole_gradients_until_its_last_micro_batch() -> None:
+    """torch/distributed/pipelining/stage.py turns FSDP2's gradient synchronisation off before the last one."""
+    plan = {"pp": 4, "dp_shard": 2, "micro_batch": 1}
+    case = cases.case({**raw("torchtitan", plan=plan), "recipe": {
+        "framework": "torchtitan", "seq_len": 4096, "global_batch": 16, "checkpointing": "full",
+    }})  # fmt: skip
+    here = setting(case, Stage(1, 0, 0))
+    assert float(here.ways_passing.value) == 1
+    alone = cases.case({**raw("torchtitan", plan={**plan, "pp": 1, "dp_shard": 8}), "recipe": {
+        "framework": "torchtitan", "seq_len": 4096, "global_batch": 64, "checkpointing": "full",
+    }})  # fmt: skip
+    assert float(setting(alone, Stage()).ways_passing.value) == 8
