@@ -75,7 +75,7 @@ class Stack:
     wide_scores         routing weights are applied to fp32 copies of the experts' outputs
     ragged_experts      what an expert-parallel rank receives follows the routing, without a capacity or dropping
     compiled_drops_unread   operator-wise checkpointing of compiled layers keeps no result that nothing there reads
-    compiled_fuses      what is compiled keeps what fused kernels keep; not where a graph is only traced and run as it is
+    compiled_fuses      compiled code keeps what fused kernels keep; not where a graph is only traced and run as it is
     every_product_kept  operator-wise checkpointing keeps every matrix product instead of every second one
     exchange_kept       operator-wise checkpointing keeps what the all-to-alls of experts bring
     allocator_one_node  the launcher that sets the allocator's mode is that of a single node
