@@ -126,7 +126,10 @@ def without_first_norm(setting: Setting, group: Group, size: Quantity, done: Lik
     if "norm_shared" in (names := [op.name for op in group.ops]):
         at = names.index("norm_shared")
         branches = [group.ops[:at], group.ops[at:]]
-    own = total("ahead_of_adapters", [kept for ops in branches for kept in _ahead_of_adapters(ops)])
+    ahead = [kept for ops in branches for kept in _ahead_of_adapters(ops)]
+    if not ahead:
+        return size
+    own = total("ahead_of_adapters", ahead)
     return A.without_first_norm(
         called=size.name, size=size, layers=group.layers, done=done, recomputed=recomputed(setting),
         unsaved=A.microbatch_bytes(called="first_norm", tokens=setting.tokens, per_token=own),
