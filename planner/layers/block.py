@@ -42,7 +42,9 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
         case "parallel":
             first = N.op(norm, "norm1", hidden, store, before, FP32)
             second = N.op(norm, "norm2", hidden, inner, after, store.stream)
-            shared = Op("norm_shared", second.weights, second.saved[1:], second.working)  # both read the layer's input
+            # both read the layer's input; an fp32 copy of it each has to itself
+            saved = second.saved if store.wide_norms else second.saved[1:]
+            shared = Op("norm_shared", second.weights, saved, second.working)
             return [first, *core, shared, *feed]
         case "post":
             return [
