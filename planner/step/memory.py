@@ -197,10 +197,8 @@ def _rest(here: Setting, allocated: Quantity, end: str) -> Quantity:
 
 def _unavoidable(here: Setting) -> Coefficient:
     """How far the allocator can be squeezed: blocks of FSDP's several streams cannot take each other's place."""
-    if not here.sharded:
-        return priors()["unavoidable_one_stream"]
-    expandable = here.case.recipe.allocator == "expandable"
-    return priors()["unavoidable_fsdp_expandable" if expandable else "unavoidable_fsdp"]
+    mode = "_expandable" if here.case.recipe.allocator == "expandable" else ""
+    return priors()[f"unavoidable_{'fsdp' if here.sharded else 'one_stream'}{mode}"]
 
 
 def _of_the_step(here: Setting, end: str) -> list[Quantity]:
