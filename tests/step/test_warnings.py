@@ -74,7 +74,7 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
     "not_traced": (llama(plan={"pp": 2}), {"plan.pp": 1}),
     "unconfirmed_hardware": (llama(gpu="ascend-910c"), {"cluster.gpu": "h100-sxm"}),
     "allocated_vs_device_used": (
-        llama(2, "rtx-5060-ti-16", "llama-3.2-1b", seq_len=3584, checkpointing="full"), {"recipe.seq_len": 512},
+        llama(2, "rtx-5060-ti-16", "llama-3.2-1b", seq_len=3584, checkpointing="full"), {"cluster.gpu": "h100-sxm"},
     ),
     "version_dependent": (
         llama(2, "a100-sxm-80", framework="torchtitan", checkpointing="full", seq_len=16384),
