@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from planner.formulas import activations as A
 from planner.layers import attention_gqa, attention_mla, mlp
 from planner.layers import norm as N
 from planner.layers.ops import FP32, Op, Storage, Weight
-from planner.quantity import Like, Quantity
+from planner.quantity import Like, Quantity, value_of
 from planner.spec.model import LayerGroup
 
 
@@ -43,7 +45,8 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
             first = N.op(norm, "norm1", hidden, store, before, FP32)
             second = N.op(norm, "norm2", hidden, inner, after, store.stream)
             # both read the layer's input; an fp32 copy of it each has to itself
-            saved = second.saved if store.wide_norms else second.saved[1:]
+            copied = store.wide_norms and bool(np.all(np.less(value_of(store.stream), FP32)))
+            saved = second.saved if copied else second.saved[1:]
             shared = Op("norm_shared", second.weights, saved, second.working)
             return [first, *core, shared, *feed]
         case "post":
