@@ -72,10 +72,15 @@ def _computing(moment: Quantity) -> Quantity:
     if isinstance(moment.formula, Formula) and moment.formula.name == "where_layers":
         size = moment.inputs["size"]
         inner = _computing(size) if isinstance(size, Quantity) else size
+        if inner is size:
+            return moment
         return T.where_layers(called=moment.name, size=inner, layers=moment.inputs["layers"])
     if moment.formula not in ("total", "largest"):
         return moment
-    parts = [_computing(part) for part in moment.inputs.values() if isinstance(part, Quantity)]
+    whole = [part for part in moment.inputs.values() if isinstance(part, Quantity)]
+    parts = [_computing(part) for part in whole]
+    if all(mine is part for mine, part in zip(parts, whole, strict=True)):
+        return moment
     joined = total if moment.formula == "total" else largest
     return joined(moment.name, parts)
 
