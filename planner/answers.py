@@ -9,6 +9,7 @@ import numpy as np
 
 from planner import __version__, thumb
 from planner.cases import stated
+from planner.i18n import said
 from planner.quantity import Quantity, value_of
 from planner.search.largest import Largest
 from planner.search.limits import Limit
@@ -36,7 +37,8 @@ def fit(found: Estimate) -> dict[str, Any]:
         "reserved_gib": in_gib(memory.reserved),
         "device_gib": in_gib(memory.device),
         "mem_low_gib": in_gib(memory.low),
-        "mem_high_gib": in_gib(memory.high),
+        "mem_high_gib": None if memory.unknown else in_gib(memory.high),
+        "unmodelled": [said(one) for one in memory.unknown],
         "least_gib": in_gib(memory.least),
         "peak_phase": memory.peak_phase,
         "moments_gib": {name: in_gib(q) for name, q in memory.moments.items()},
@@ -168,7 +170,7 @@ def limit(name: str, found: Limit) -> dict[str, Any]:
         "binding": found.binding,
         "verdict": memory.verdict if found.value else "oom",
         "mem_low_gib": in_gib(memory.low),
-        "mem_high_gib": in_gib(memory.high),
+        "mem_high_gib": None if memory.unknown else in_gib(memory.high),
         "warnings": [{"code": w.code, "because": w.because, "remedy": w.remedy} for w in found.estimate.warnings],
         "headroom_gib": in_gib(memory.headroom),
         "device_gib": in_gib(memory.device),

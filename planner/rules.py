@@ -103,12 +103,17 @@ def _common(case: Case) -> int:
 
 
 def _moe(case: Case) -> bool:
-    return any(g.mlp.kind == "moe" for g in case.model.groups)
+    return any(g.mlp.kind == "moe" or _hidden_experts(g) for g in case.model.groups)
 
 
 def _experts(group: LayerGroup) -> Any:
     """Experts of a layer; a dense layer divides by anything."""
-    return group.mlp.experts if group.mlp.kind == "moe" else 0
+    return group.mlp.experts if group.mlp.kind == "moe" or _hidden_experts(group) else 0
+
+
+def _hidden_experts(group: LayerGroup) -> bool:
+    """Whether a layer that is not known has experts somewhere."""
+    return group.mlp.kind == "none" and bool(np.any(np.greater(group.mlp.experts, 1)))
 
 
 def _ranks_of_experts(case: Case) -> Any:

@@ -46,7 +46,8 @@ def verdict(found: Estimate) -> str:
     """The verdict with headroom and band, one line."""
     m = found.memory
     colour = COLOURS[found.overall]
-    band = f"{in_gib(m.low):.1f} … {in_gib(m.high):.1f}"
+    low = f"{in_gib(m.low):.1f}"
+    band = t("show.at_least", low=low) if m.unknown else f"{low} … {in_gib(m.high):.1f}"
     return (
         f"[bold {colour}]{found.headline}[/]{t('join.colon')}"
         + t("show.headroom" if in_gib(m.headroom) >= 0 else "app.fit.lacking",

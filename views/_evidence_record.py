@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -86,6 +87,12 @@ def _source(record: Mapping[str, Any], ours: bool) -> str:
     return t("page_evidence.source", source=" · ".join(part for part in said if part))
 
 
+def _range(low: float, high: float) -> str:
+    """A band in words; one without an upper end is "at least"."""
+    least = f"{gib(low):.2f}"
+    return f"{least} … {gib(high):.2f} GiB" if math.isfinite(high) else f"{t('show.at_least', low=least)} GiB"
+
+
 def _figures(row: Row, found: Prediction) -> None:
     """Measured, predicted with its band, how far off; or the verdict beside what came of the run."""
     outcome = row.metric in FRONTIER
@@ -93,7 +100,7 @@ def _figures(row: Row, found: Prediction) -> None:
     shown = {
         "measured": t(f"page_evidence.came.{row.metric}") if outcome else measured,
         "predicted": f"{gib(found.value):.2f} GiB",
-        "range": f"{gib(found.low):.2f} … {gib(found.high):.2f}",
+        "range": _range(found.low, found.high),
         "off": f"{row.error:+.1%}" if row.measured and not outcome else t("page_evidence.nothing"),
         "verdict": t(f"verdict.{found.worst.verdict}"),
     }  # fmt: skip

@@ -60,7 +60,9 @@ def head(found: Estimate) -> None:
 
 def verdict(found: Estimate, fit: dict[str, Any]) -> None:
     """Whether it fits, in words, with headroom, band, the peak and what it is made of."""
-    band = f"{fit['mem_low_gib']:.1f} … {fit['mem_high_gib']:.1f}"
+    high = fit["mem_high_gib"]
+    low = f"{fit['mem_low_gib']:.1f}"
+    band = t("show.at_least", low=low) if high is None else f"{low} … {high:.1f}"
     left = fit["headroom_gib"]
     headroom = t("show.headroom" if left >= 0 else "app.fit.lacking", headroom=f"{abs(left):.1f}", band=band,
                  usable=f"{fit['usable_gib']:.1f}", device=f"{fit['device_gib']:.1f}")  # fmt: skip

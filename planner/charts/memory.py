@@ -99,7 +99,7 @@ def _tips(name: str, value: str, share: str | None = None) -> list[alt.Tooltip]:
 
 def breakdown_rows(fit: dict[str, Any]) -> pd.DataFrame:
     """One row a part in stacking order, where it starts and ends in GiB, and the sum last."""
-    end = theme.domain(fit["usable_gib"], fit["device_gib"], fit["mem_high_gib"])
+    end = theme.domain(fit["usable_gib"], fit["device_gib"], fit["mem_high_gib"] or 0.0)
     rows, start = [], 0.0
     for name, value in fit["breakdown_gib"].items():
         row = _stair(t(f"part.{name}"), t(f"chart.group.{_GROUP[name]}"), start, value, end, fit["usable_gib"])
@@ -124,8 +124,9 @@ def _stair(label: str, group: str, start: float, value: float, end: float, usabl
 
 
 def _total(fit: dict[str, Any], end: float) -> dict[str, Any]:
-    device, low, high = fit["device_gib"], fit["mem_low_gib"], fit["mem_high_gib"]
-    band = f"{theme.gib_text(low)} – {theme.gib_text(high)}"
+    device, low = fit["device_gib"], fit["mem_low_gib"]
+    high = end if fit["mem_high_gib"] is None else fit["mem_high_gib"]  # open above: to the axis's end
+    band = f"{theme.gib_text(low)} – {'' if fit['mem_high_gib'] is None else theme.gib_text(high)}"
     within = low > 0.45 * end
     bar = _stair(t("show.device"), t("show.device"), 0.0, device, end, fit["usable_gib"])
     return {
@@ -139,10 +140,11 @@ def breakdown_alt(fit: dict[str, Any]) -> str:
     """What the breakdown shows, in a sentence."""
     parts = fit["breakdown_gib"]
     biggest = sorted(parts, key=lambda name: -parts[name])[:2]
+    high = "…" if fit["mem_high_gib"] is None else theme.gib_text(fit["mem_high_gib"])
     named = [f"{t('part.' + name)} {theme.gib_text(parts[name])} GiB" for name in biggest]
     return t(
         "chart.breakdown.alt", device=theme.gib_text(fit["device_gib"]), usable=theme.gib_text(fit["usable_gib"]),
-        low=theme.gib_text(fit["mem_low_gib"]), high=theme.gib_text(fit["mem_high_gib"]),
+        low=theme.gib_text(fit["mem_low_gib"]), high=high,
         verdict=t("verdict." + fit["verdict"]), biggest=", ".join(named),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.evidence.reading import MOST_RANKS, Reader
 from planner.evidence.settings import framework
-from planner.spec import catalog
+from planner.spec import catalog, outside
 from planner.spec.stack import known
 
 #: a card's stated size may be this far from the catalogue's nominal one (marketing sizes, parts of a family)
@@ -18,7 +18,9 @@ STATE_SPACE = (
     "ssm", "mamba", "state_size", "ssm_state_size", "hybrid_pattern", "hybrid_override_pattern", "linear_attention",
 )  # fmt: skip
 #: kinds of model that the planner has no layers for, by the tag that a record carries them under
-UNKNOWN_KINDS = {"hybrid-ssm": "hybrid", "encoder-decoder": "encoder-decoder"}
+UNKNOWN_KINDS = {"encoder-decoder": "encoder-decoder"}
+#: a tag that says the same without naming the layers
+HYBRID = "hybrid-ssm"
 
 
 def cluster(read: Reader) -> dict[str, Any]:
@@ -80,8 +82,8 @@ def model(read: Reader) -> Any:
     for tag, why in UNKNOWN_KINDS.items():
         if tag in tags:
             read.contradiction("arch", why)
-    if any(arch.get(key) for key in STATE_SPACE):
-        read.contradiction("arch", "hybrid")
+    if HYBRID in tags or any(arch.get(key) for key in STATE_SPACE):
+        return _hybrid(read, arch)
     if "vlm" in tags:
         read.note("arch", "language model", "vlm", near=True)
     if any(value is not None for value in arch.values()):
@@ -92,6 +94,29 @@ def model(read: Reader) -> Any:
         return None
     read.note("arch", f"{size:.4g}", "by-size", near=True)
     return str(int(size))
+
+
+def _hybrid(read: Reader, arch: Mapping[str, Any]) -> dict[str, Any]:
+    """A model with mixers that have no formulas: its width and depth, its vocabulary, and its parameters if stated.
+
+    Without a pattern nobody knows which layers have attention or a feed-forward block: then all of them stay open.
+    """
+    names = ("hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+             "intermediate_size", "num_experts", "moe_intermediate_size")  # fmt: skip
+    found = {name: read.count(arch, name, "arch.") for name in names}
+    found["num_experts_per_tok"] = read.count(arch, "experts_per_token", "arch.")
+    found["params_total"] = read.number(read.record, "params_total", 1e6, 1e15)
+    if found["params_total"] and not (found["hidden_size"] and found["num_hidden_layers"]):
+        read.note("arch", f"{found['params_total']:.4g}", "hybrid-size")
+        found |= {"hidden_size": 1, "num_hidden_layers": 1000, "vocab_size": 1, "by_size": True}
+    for name in names[:3]:
+        if found[name] is None:
+            read.missing(f"arch.{name}")
+    pattern = arch.get("hybrid_pattern") or arch.get("hybrid_override_pattern")
+    stated = {"hybrid_override_pattern": pattern} if isinstance(pattern, str) else {}
+    keys = outside.keys_of(None, {k: v for k, v in {**found, **stated}.items() if v is not None}, "state-space")
+    tied = bool(read.flag(arch, "tie_word_embeddings", "arch."))
+    return {**keys, "model_type": outside.KIND, "bare": True, "tie_word_embeddings": tied}
 
 
 def _decoder(read: Reader, arch: Mapping[str, Any]) -> dict[str, Any]:

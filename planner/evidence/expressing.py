@@ -12,10 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from planner import cases
 from planner.errors import BadInput
 from planner.evidence import architecture, settings, spreading
 from planner.evidence.reading import Reader
+from planner.formulas import parameters as P
+from planner.layers.model import parameters
+from planner.quantity import value_of
 from planner.spec import presets
 from planner.spec.case import Assumed, Case
 from planner.spec.huggingface import read_config
@@ -74,4 +79,19 @@ def express(record: Mapping[str, Any]) -> Expressed:
 def _model(text: str) -> Model:
     """The model of a form; records share theirs."""
     given = json.loads(text)
-    return presets.model(given, files=False) if isinstance(given, str) else read_config(given, "record")
+    if isinstance(given, str):
+        return presets.model(given, files=False)
+    total = given.pop("params_total", None)
+    made = read_config(given, "record")
+    return with_total(made, total) if total and made.unknown else made
+
+
+def with_total(model: Model, params: float) -> Model:
+    """The same model with what its known parts leave of a stated total in the layers that are not known."""
+    strange = int(sum(np.sum(g.count) for g in model.groups if g.attention.kind == "unknown"))
+    known = parameters(model)
+    left = float(value_of(P.left_in_layers(known=known, params_total=params, unknown_layers=max(1, strange))))
+    return replace(model, groups=tuple(
+        replace(g, attention=replace(g.attention, params=int(left))) if g.attention.kind == "unknown" else g
+        for g in model.groups
+    ))  # fmt: skip

@@ -5,6 +5,7 @@ Of what was measured only `mem_metric` and `mem_scope` are read: they say which 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +140,8 @@ def told(found: Prediction) -> dict[str, Any]:
         "verdict": found.worst.verdict,
         "mem_gib": gib(found.value),
         "mem_low_gib": gib(found.low),
-        "mem_high_gib": gib(found.high),
+        "mem_high_gib": gib(found.high) if math.isfinite(found.high) else None,
+        "unmodelled": [said(one) for one in here.unknown],
         "allocated_gib": gib(float(here.allocated)),
         "reserved_gib": gib(float(here.reserved)),
         "device_gib": gib(float(here.device)),
@@ -157,7 +159,8 @@ def told(found: Prediction) -> dict[str, Any]:
 
 
 KEYS = (
-    "id", "status", "reason", "assumed", "verdict", "mem_gib", "mem_low_gib", "mem_high_gib", "allocated_gib",
+    "id", "status", "reason", "assumed", "verdict", "mem_gib", "mem_low_gib", "mem_high_gib",
+    "unmodelled", "allocated_gib",
     "reserved_gib", "device_gib", "peak_phase", "stage", "host_gib_per_node", "tokens_per_s_per_gpu", "tokens_low",
     "tokens_high", "step_time_s", "mfu", "breakdown_gib", "time_s",
 )  # fmt: skip

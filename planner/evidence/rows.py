@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -108,7 +109,8 @@ def answered(record: Mapping[str, Any], answer: Mapping[str, Any]) -> Row:
     about = _about(record)
     if answer["status"] != "ok":
         return Row(**about, problem=answer["reason"])
-    sizes = (answer[name] * GIB for name in ("mem_gib", "mem_low_gib", "mem_high_gib"))
+    high = math.inf if answer["mem_high_gib"] is None else answer["mem_high_gib"]
+    sizes = (value * GIB for value in (answer["mem_gib"], answer["mem_low_gib"], high))
     predicted, low, high = sizes
     return Row(**about, predicted=predicted, low=low, high=high, verdict=answer["verdict"])
 

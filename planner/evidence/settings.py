@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from planner.evidence import wording
 from planner.evidence.reading import Reader
-from planner.spec.recipe import METHODS
+from planner.spec.recipe import METHODS, MODELS
 from planner.spec.stack import known, versioned
 from planner.spec.versions import Version, version
 
@@ -55,7 +56,9 @@ def recipe(read: Reader) -> dict[str, Any]:
     found["loss_impl"] = read.word(read.table("loss_args"), "via", "loss_args.")
     args = read.table("optimizer_args")
     found["optimizer_impl"] = IMPLS.get(str(args.get("impl")))
-    found["optimizer_in_backward"] = read.flag(args, "in_backward", "optimizer_args.")
+    text = read.word(record, "optimizer")
+    stepped = bool(text and wording.optimizer(text).in_backward) or None
+    found["optimizer_in_backward"] = read.flag(args, "in_backward", "optimizer_args.") or stepped
     found |= _checkpointing(read)
     if found["loss"] and found["loss"].startswith("chunked"):
         found["loss_chunks"] = _chunks(read, seq)
@@ -79,8 +82,10 @@ def framework(read: Reader) -> str | None:
     plugin = read.word(args, "plugin", "framework_args.") or read.word(args, "fork", "framework_args.")
     if name is None:
         return None
-    text = read.word(read.record, "version") or ""
+    parts = wording.named(name)
+    text = read.word(read.record, "version") or parts.version
     stated = version(text.removeprefix(name).strip()) or _dated(read.word(read.record, "torch"))
+    name = parts.name
     trainer = read.word(read.table("framework_args"), "trainer", "framework_args.")
     if trainer and known(f"{name}-{trainer}"):
         name = f"{name}-{trainer}"
@@ -99,10 +104,12 @@ def _dated(torch: str | None) -> Version | None:
 
 def _task(read: Reader) -> str | None:
     task: str | None = read.word(read.record, "task")
+    first = task.split()[0].lower() if task and task.split() else ""
+    task = first if first in MODELS else task
     if task == "component":
         read.note("task", "pretrain", "component", near=True)
         return "pretrain"
-    if task and read.table("peft") and task not in (*ADAPTED, "dpo"):
+    if task and read.table("peft") and task not in (*ADAPTED, *MODELS):
         read.note("task", "lora", "adapters-stated")
         return "lora"
     return task
@@ -110,7 +117,8 @@ def _task(read: Reader) -> str | None:
 
 def _optimizer(read: Reader) -> str | None:
     """The optimizer; Adam with packed states is one of its own."""
-    name: str | None = read.word(read.record, "optimizer")
+    text: str | None = read.word(read.record, "optimizer")
+    name = wording.optimizer(text).name if text else None
     packed = PACKED.get(str(read.table("precision").get("optimizer_state")))
     return packed if packed and (name or "adamw").lower() in ("adam", "adamw") else name
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from planner.evidence import wording
 from planner.evidence.reading import MOST_RANKS, Reader
 from planner.evidence.settings import framework
 from planner.spec.plan import FSDP, VOCAB_SCHEDULES
@@ -36,7 +38,7 @@ def global_batch(read: Reader, spread: Mapping[str, Any]) -> int | None:
     """Sequences of a step: as stated, or the micro-batches of all replicas."""
     stated: int | None = read.count(read.record, "global_batch", most=10**9)
     passes = read.count(read.record, "grad_accum", most=10**7)
-    replicas = (spread.get("dp_replicate") or 1) * (spread.get("dp_shard") or 1)
+    replicas = _replicas(read, spread)
     micro = spread.get("micro_batch")
     if stated and micro and stated % (replicas * micro):
         if stated < replicas * micro or passes is None:
@@ -47,11 +49,23 @@ def global_batch(read: Reader, spread: Mapping[str, Any]) -> int | None:
     return stated
 
 
+def _replicas(read: Reader, spread: Mapping[str, Any]) -> int:
+    """Replicas of the batch: as the plan says, else all GPUs that the other axes leave."""
+    if "dp_replicate" in spread or "dp_shard" in spread:
+        return int((spread.get("dp_replicate") or 1) * (spread.get("dp_shard") or 1))
+    gpus = int(read.count(read.record, "n_gpus", most=MOST_RANKS) or 1)
+    inside = int(math.prod(spread.get(name) or 1 for name in ("tp", "pp", "cp")))
+    return max(1, gpus // inside)
+
+
 def _data_parallel(read: Reader, parallel: Mapping[str, Any], ways: Mapping[str, Any]) -> dict[str, Any]:
     """Which data parallelism, its ZeRO stage, replicas and shards."""
     stage = read.count(parallel, "zero_stage", "parallel.", least=0, most=3)
-    fsdp = read.count(parallel, "fsdp", "parallel.", most=MOST_RANKS)
     dp, cp = ways["dp"], ways["cp"] or 1
+    said = _worded(read, parallel, stage, dp)
+    if said is not None:
+        return said
+    fsdp = read.count(parallel, "fsdp", "parallel.", most=MOST_RANKS)
     if stage is None and fsdp is None and dp is None:
         return {}
     if stage is None:
@@ -72,6 +86,31 @@ def _data_parallel(read: Reader, parallel: Mapping[str, Any], ways: Mapping[str,
     return {**found, "dp_shard": sharded, "dp_replicate": dp // sharded}
 
 
+def _worded(
+    read: Reader, parallel: Mapping[str, Any], stage: int | None, dp: int | None
+) -> dict[str, Any] | None:
+    """Sharding that is said in words: FSDP by its strategy, or an engine in the framework's name; else None."""
+    engine = wording.named(str(read.record.get("framework") or ""))
+    stated = parallel.get("fsdp")
+    if isinstance(stated, str):
+        meant = wording.strategy(stated)
+        if meant is None:
+            return None  # the count below says what is wrong with it
+        zero, inside = meant
+        if zero == 0:
+            return {"data_parallel": "ddp", "zero": 0}
+        kind = engine.engine if engine.engine.startswith("fsdp") and engine.engine != "fsdp" else _usual_fsdp(read)
+        each = read.count(read.record, "gpus_per_node", most=MOST_RANKS)
+        return {"data_parallel": kind, "zero": zero, **({"dp_shard": each} if inside and each else {})}
+    if stated is not None or stage is not None or dp is not None or not engine.engine:
+        return None
+    if engine.engine == "zero":
+        return {"data_parallel": "zero", "zero": engine.stage} if engine.stage is not None else None
+    kind = engine.engine if engine.engine != "fsdp" else _usual_fsdp(read)
+    read.note("plan.data_parallel", kind, "fsdp-open" if engine.engine == "fsdp" else "engine-named")
+    return {"data_parallel": kind, "zero": 3}
+
+
 def _shards(shard: int | None, dp: int, cp: int) -> int:
     """Shards of the data-parallel ranks; a record counts context-parallel ranks with them."""
     if shard is None:
@@ -83,7 +122,8 @@ def _kind(read: Reader, parallel: Mapping[str, Any], stage: int, fsdp: int | Non
     """The data parallelism by name."""
     if stage == 0:
         return "ddp" if dp > 1 else "none"
-    stated = str(parallel.get("fsdp_impl") or read.table("framework_args").get("parallel") or "").lower()
+    impl = parallel.get("fsdp_impl") or read.table("framework_args").get("parallel")
+    stated = str(impl or wording.named(str(read.record.get("framework") or "")).engine).lower()
     for kind in ("megatron-fsdp", "fsdp1", "fsdp2"):
         if stated.startswith(kind):
             return kind
@@ -143,6 +183,9 @@ def _offload(read: Reader, found: dict[str, Any]) -> dict[str, Any] | None:
     """What leaves the GPU. Where no engine is named for it, one stage of ZeRO on one rank stands for it."""
     stated = read.table("offload")
     where = {n: read.word(stated, n, "offload.") for n in ("params", "optimizer", "activations")}
+    stepped = read.word(read.record, "optimizer")
+    if stepped and wording.optimizer(stepped).paged:
+        where["optimizer"] = where["optimizer"] or "paged"
     left = {k: v for k, v in where.items() if v not in (None, "none")}
     if not left:
         return None

@@ -113,6 +113,12 @@ def verdict_code(high, least, usable):
 
 
 @formula("1", source="definition")
+def verdict_of_known(verdict, unknown):
+    """A verdict over the parts that have formulas: with others beside them it is never that the run fits."""
+    return where(unknown, minimum(verdict, 1), verdict)
+
+
+@formula("1", source="definition")
 def share(part, whole):
     """A part of a whole."""
     return part / whole

@@ -115,3 +115,9 @@ def on_stage_bytes(size, present):
 def rows_and_cols(rows, cols, copies):
     """Numbers that Adafactor keeps of a weight: one for each row and column (counted as parameters)."""
     return (rows + cols) * copies
+
+
+@formula("param", source="definition")
+def left_in_layers(params_total, known, unknown_layers):
+    """What a stated total leaves beside the parts that are known, for each of the layers that are not."""
+    return maximum(params_total - known, 0 * known) / unknown_layers

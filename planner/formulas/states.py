@@ -58,6 +58,12 @@ def ddp_buckets(params, param_width, replicas):
 
 
 @formula("B", source="definition")
+def models_beside(size, models):
+    """What other models of the same size hold beside the one that is counted: reference, reward and value models."""
+    return size * models
+
+
+@formula("B", source="definition")
 def on_gpu(size, offloaded):
     """What stays on the GPU of something that may be offloaded."""
     return where(offloaded, 0 * size, size)

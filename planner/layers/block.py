@@ -16,10 +16,14 @@ from planner.spec.model import LayerGroup
 
 def weights(group: LayerGroup, hidden: Like) -> tuple[Weight, ...]:
     """Every parameter tensor of one layer."""
-    names = {"post": 2, "sandwich": 4}.get(group.norm.placement, 2)
+    halves = 1 if "none" in (group.attention.kind, group.mlp.kind) else 2
+    names = {"sandwich": 4}.get(group.norm.placement, halves)
     norms = [w for i in range(names) for w in N.weights(group.norm, f"norm{i}", hidden)]
     qk: tuple[Weight, ...] = ()
     a = group.attention
+    if a.kind in ("unknown", "none"):
+        mixer = (Weight("mixer", 1, a.params, expert=_holds_experts(group)),) if a.params else ()
+        return (*norms, *mixer, *mlp.weights(group.mlp, hidden))
     if a.kind == "mla":
         return (*norms, *attention_mla.weights(a, hidden), *attention_mla.norms(a, group.norm),
                 *mlp.weights(group.mlp, hidden))  # fmt: skip
@@ -31,6 +35,8 @@ def weights(group: LayerGroup, hidden: Like) -> tuple[Weight, ...]:
 def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[Op]:
     """The layer's operations in forward order."""
     norm, attn, ff = group.norm, group.attention, group.mlp
+    if attn.kind in ("unknown", "none"):
+        return _known_half(group, hidden, store)
     kind = attention_mla if attn.kind == "mla" else attention_gqa
     core = kind.ops(attn, norm, hidden, seq_len, store)
     feed = mlp.ops(ff, hidden, store)
@@ -67,6 +73,21 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
                 *feed,
                 N.op(norm, "norm4", hidden, store, (), store.stream),
             ]
+
+
+def _holds_experts(group: LayerGroup) -> bool:
+    """Whether what is not known of a layer is mostly experts, which expert parallelism spreads."""
+    return group.mlp.kind == "none" and bool(np.all(np.greater(group.mlp.experts, 1)))
+
+
+def _known_half(group: LayerGroup, hidden: Like, store: Storage) -> list[Op]:
+    """Of a layer whose mixer is not known, or that has none: its norms and its feed-forward block."""
+    norm, ff = group.norm, group.mlp
+    made = [N.op(norm, "norm1", hidden, store, ("mixer",), FP32)] if group.attention.kind == "unknown" else []
+    if ff.kind == "none":
+        return made
+    second = N.op(norm, "norm2", hidden, store, mlp.readers(ff), store.stream)
+    return [*made, second, *mlp.ops(ff, hidden, store)]
 
 
 def own_input(group: LayerGroup, hidden: Like, store: Storage) -> Quantity:

@@ -32,6 +32,8 @@ COMPOSED_KEPT = {"gelu_fast": ("up", "half_input", "scaled_input", "scaled_squar
 
 def weights(mlp: Mlp, hidden: Like) -> tuple[Weight, ...]:
     """Router, gate, up and down projections with their biases, `copies` times for experts, and the shared experts'."""
+    if mlp.kind == "none":
+        return ()
     router = (Weight("router", hidden, mlp.experts, split=False),) if mlp.kind == "moe" else ()
     shared = (replace(w, name=f"shared_{w.name}") for w in weights(shared_mlp(mlp), hidden)) if mlp.shared_ffn else ()
     many: dict[str, Any] = {"copies": mlp.experts, "expert": mlp.kind == "moe"}

@@ -73,10 +73,13 @@ def _setting(fit: dict[str, Any]) -> str:
 
 def _answer(fit: dict[str, Any]) -> list[str]:
     figures = {
-        "device": fit["device_gib"], "low": fit["mem_low_gib"], "high": fit["mem_high_gib"],
+        "device": fit["device_gib"], "low": fit["mem_low_gib"],
+        "high": fit["device_gib"] if fit["mem_high_gib"] is None else fit["mem_high_gib"],
         "usable": fit["usable_gib"], "headroom": fit["headroom_gib"], "lacking": abs(fit["headroom_gib"]),
     }  # fmt: skip
-    said = [t(f"report.answer.{fit['verdict']}", **{k: words.one(v) for k, v in figures.items()})]
+    key = fit["verdict"] if fit["mem_high_gib"] is not None else f"open_{fit['verdict']}"
+    said = [t(f"report.answer.{key}", **{k: words.one(v) for k, v in figures.items()})]
+    said += [t("report.answer.unmodelled", part=part) for part in fit["unmodelled"]]
     phase = t(f"phase.{fit['peak_phase']}")
     said.append(t("report.answer.peak", phase=phase, allocated=words.one(fit["allocated_gib"])))
     if fit["host_verdict"] in ("edge", "oom"):
@@ -89,7 +92,8 @@ def _answer(fit: dict[str, Any]) -> list[str]:
 
 
 def _figures(fit: dict[str, Any]) -> tuple[Figure, ...]:
-    band = t("report.figure.band", low=words.one(fit["mem_low_gib"]), high=words.one(fit["mem_high_gib"]))
+    low, high = words.one(fit["mem_low_gib"]), fit["mem_high_gib"]
+    band = t("show.at_least", low=low) if high is None else t("report.figure.band", low=low, high=words.one(high))
     usable = t("report.figure.of_usable", usable=words.one(fit["usable_gib"]))
     at = t("report.figure.at", phase=t(f"phase.{fit['peak_phase']}"))
     left = fit["headroom_gib"]

@@ -12,7 +12,7 @@ from planner.i18n import Phrase, Said, phrase
 from planner.spec.case import Assumed
 from planner.spec.form import CaseForm, CheckpointingArgs, PrecisionForm, RecipeForm, choose, nearby
 from planner.spec.model import Model
-from planner.spec.recipe import CAST_WIDTH, METHODS, PEFT_TARGETS, UNTARGETED, Peft, Precision, Recipe
+from planner.spec.recipe import CAST_WIDTH, METHODS, MODELS, PEFT_TARGETS, UNTARGETED, Peft, Precision, Recipe
 from planner.spec.stack import Stack
 
 Spellings = Mapping[str, dict[str, str]]
@@ -100,6 +100,7 @@ def filled_recipe(
         loss = "chunked-linear-ce"
         assumed.append(Assumed("recipe.loss", loss, of(stack)))
     chunked = loss.startswith("chunked")
+    trained, frozen = MODELS.get((given.task or "").strip().lower(), (1, 0))
     if given.compile:
         fill.approximate("recipe.compile", "true", Phrase("assumed.compiled"))
     seq_len = fill.number("seq_len", min(4096, model.max_positions), Phrase("assumed.seq-len")) + _virtual(given, model)
@@ -121,6 +122,8 @@ def filled_recipe(
         compiled=bool(given.compile),
         optimizer_in_backward=bool(given.optimizer_in_backward),
         tiled_mlp=bool(given.tiled_mlp),
+        models_trained=trained - 1,
+        models_beside=trained - 1 + (0 if peft else frozen),  # adapters off, their base is the reference
         keeps_logits=stack.keeps_outputs and not loss.endswith("linear-ce"),
         **_checkpointing(given, fill, stack),
     )
@@ -149,7 +152,7 @@ def _task(given: RecipeForm, fill: Filler, model: Model, stack: Stack) -> tuple[
         fill.assumed.append(Assumed("recipe.task", task, Phrase("assumed.unnamed")))
     stated = (given.task or "").strip().lower()
     if given.peft is not None and task not in ("lora", "qlora"):
-        if stated != "dpo":
+        if stated not in MODELS:
             said = phrase("problem.peft-without-task", task=task)
             fill.problems.append(Problem("recipe.task", said, "lora"))
         task = "lora"

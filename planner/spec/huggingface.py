@@ -19,6 +19,8 @@ from planner.i18n import Phrase, Said, phrase, t
 from planner.spec.architectures import ACTIVATIONS, ARCHITECTURES, Architecture, Published
 from planner.spec.decoder import DECODER
 from planner.spec.model import Model
+from planner.spec.outside import KIND as OUTSIDE_KIND
+from planner.spec.outside import OUTSIDE, keys_of, word_of
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -26,8 +28,15 @@ MAX_DEPTH = 20
 #: configurations with several parts, and the architecture of the part that is read
 MULTIMODAL = {"gemma3": "gemma3_text"}
 
+#: where other such configurations keep their text part, and what its kinds are as models of their own
+TEXT_PARTS = ("text_config", "llm_config", "language_config")
+TEXT_KINDS = {
+    "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+}  # fmt: skip
+
 #: every architecture by model_type: published ones, and a decoder by its parts
-KNOWN: dict[str, Architecture] = {**ARCHITECTURES, "decoder": DECODER}
+KNOWN: dict[str, Architecture] = {**ARCHITECTURES, "decoder": DECODER, OUTSIDE_KIND: OUTSIDE}
 
 _EXAMPLE = '{"model_type": "llama", "hidden_size": 4096, ...}'
 
@@ -136,11 +145,30 @@ def _find(published: dict[str, Any], field: str) -> _Found:
         beside = ARCHITECTURES[MULTIMODAL[kind]].config.model_fields.keys() & published.keys()
         text = {**text, **{key: published[key] for key in beside}}  # where overrides are written, and newer files tie
         return _Found(MULTIMODAL[kind], text, where, (phrase("model.text-part", kind=kind),))
+    if kind not in KNOWN and (inner := _text_inside(kind, published, field)):
+        return inner
+    if kind not in KNOWN and (word := word_of(kind, published)):
+        return _Found(OUTSIDE_KIND, keys_of(kind, published, word), field)
     if kind not in KNOWN:
         close = nearest(kind[:100], ARCHITECTURES) or ", ".join(sorted(ARCHITECTURES))
         problem = phrase("problem.config.architecture", value=_shown(kind))
         raise UnsupportedArchitecture(Problem(f"{field}.model_type", problem, close))
     return _Found(kind, published, field)
+
+
+def _text_inside(kind: str, published: dict[str, Any], field: str) -> _Found | None:
+    """The text part of a configuration of several parts, where it is of a kind that can be read."""
+    name = next((key for key in TEXT_PARTS if isinstance(published.get(key), dict)), None)
+    if name is None:
+        return None
+    text = dict(published[name])
+    stated = text.get("model_type")
+    if isinstance(stated, str):
+        text["model_type"] = TEXT_KINDS.get(stated, stated)
+    if "tie_word_embeddings" in published:
+        text.setdefault("tie_word_embeddings", published["tie_word_embeddings"])
+    found = _find(text, f"{field}.{name}")
+    return replace(found, remarks=(phrase("model.text-part", kind=kind), *found.remarks))
 
 
 def text_part(published: Mapping[str, Any]) -> dict[str, Any]:

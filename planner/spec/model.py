@@ -38,6 +38,8 @@ class Norm:
 class Attention:
     """Grouped-query attention, or multi-head latent attention. Head counts in heads, `head_dim` in channels.
 
+    kind        "unknown" is another way to mix tokens that the planner has no formulas for, "none" a layer without one
+
     qk_norm     None, "head" (a norm over each head's channels) or "full" (over the whole width, OLMo 2)
     fused_qkv   one projection; the value is then a view that keeps the whole projection alive
     expanded    keys and values of grouped heads are copied for every query head before the attention
@@ -45,6 +47,7 @@ class Attention:
     window      sliding window in tokens on some layers, or None
     softcap     the scores pass through a soft cap (Gemma 2)
     softmax_upcast  the model's own (eager) code runs the softmax in fp32; GPT-2 does not
+    params          parameters of a mixer of unknown kind, where the model's total tells them
     q_rank, kv_rank latent attention: channels of the latents (0: queries have none)
     rope_dim, value_dim  channels of a head that carry the position, and of its value; `head_dim` is the whole query's
     """
@@ -52,7 +55,7 @@ class Attention:
     heads: Count
     kv_heads: Count
     head_dim: Count
-    kind: Literal["gqa", "mla"] = "gqa"
+    kind: Literal["gqa", "mla", "unknown", "none"] = "gqa"
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: Literal["head", "full"] | None = None
@@ -66,6 +69,7 @@ class Attention:
     kv_rank: Count = 0
     rope_dim: Count = 0
     value_dim: Count = 0
+    params: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Mlp:
     """
 
     ffn: Count
-    kind: Literal["dense", "moe"] = "dense"
+    kind: Literal["dense", "moe", "none"] = "dense"
     gated: bool = True
     activation: Literal["silu", "gelu", "gelu_composed", "gelu_fast", "relu"] = "silu"
     bias: bool = False
@@ -109,6 +113,7 @@ class Model:
     attention_dropout  the same for attention probabilities
     logit_softcap   the logits pass through a soft cap (Gemma 2)
     further         layers after the last one that predict further tokens (multi-token prediction); not among `layers`
+    unknown         parts that the planner has no formulas for, in words: an answer is then a lower bound
     remarks         what a reader should know of how it was read
     config          the configuration it was read from, as published; empty for a model made from a size
     """
@@ -127,6 +132,7 @@ class Model:
     logit_softcap: bool = False
     further: int = 0
     source: str = ""
+    unknown: tuple[Said, ...] = ()
     remarks: tuple[Said, ...] = ()
     config: Any = None
 

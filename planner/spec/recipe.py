@@ -36,6 +36,8 @@ STATES: dict[str, float] = {
 
 PRECISIONS = ("fp32", "tf32", "autocast-bf16", "autocast-fp16", "bf16-master", "fp16-master", "bf16-pure")
 TASKS = ("pretrain", "full-ft", "lora", "qlora")
+#: models that an algorithm holds: how many it trains, and how many stand frozen beside them (TRL, verl, OpenRLHF)
+MODELS = {"dpo": (1, 1), "grpo": (1, 1), "rl": (1, 1), "ppo": (2, 2)}
 CHECKPOINTING = ("none", "full", "selective-op", "selective-modules", "every-k", "partial-layers")
 #: what selective-modules can recompute (Megatron's names)
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
@@ -123,6 +125,7 @@ class Recipe:
     optimizer_in_backward  each weight is stepped as soon as it has its gradient, which is then freed
     loss_chunks    chunks of a chunked loss
     tiled_mlp      the feed-forward takes the tokens tile by tile and recomputes each in the backward (ALST)
+    models_trained, models_beside  further models of this size that the algorithm trains; that it holds at all
     """
 
     framework: str
@@ -148,4 +151,6 @@ class Recipe:
     optimizer_in_backward: bool = False
     tiled_mlp: bool = False
     keeps_logits: bool = False
+    models_trained: Count = 0
+    models_beside: Count = 0
     args: dict[str, Any] = field(default_factory=dict, hash=False)

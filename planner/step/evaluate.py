@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from planner.i18n import t
 from planner.layers.model import parameters
 from planner.quantity import Quantity, value_of
@@ -12,6 +14,7 @@ from planner.spec.case import Case
 from planner.step import breakdown as B
 from planner.step.memory import VERDICTS, Host, Memory, band, host, memory, stages
 from planner.step.warn import Warning, warnings
+from planner.units import gib
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Estimate:
     @property
     def headline(self) -> str:
         """The overall verdict in words, with the host named where it is what decides."""
+        if self.memory.unknown and self.overall == "edge":
+            return t("verdict.open", least=f"{gib(float(value_of(self.memory.low))):.1f}")
         said = t(f"verdict.{self.overall}")
         return said if self.overall == self.verdict else t("verdict.by_host", verdict=said)
 
@@ -56,9 +61,13 @@ MOST_STAGES, HALF = 64, 32
 
 
 def figure(memory: Memory, metric: str) -> tuple[Any, Any, Any]:
-    """One figure in B with its 90 % band: allocated, reserved or device; arrays where the memory is of many stages."""
+    """One figure in B with its 90 % band: allocated, reserved or device; arrays where the memory is of many stages.
+
+    The band has no upper end where parts of the model have no formulas.
+    """
     low, high = band(memory, metric)
-    return value_of(getattr(memory, metric)), value_of(low), value_of(high)
+    upper = np.full_like(value_of(high), np.inf, dtype=float) if memory.unknown else value_of(high)
+    return value_of(getattr(memory, metric)), value_of(low), upper
 
 
 def evaluate(case: Case) -> Estimate:

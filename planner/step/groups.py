@@ -20,6 +20,8 @@ from planner.spec.model import LayerGroup
 
 #: learned tokens of LLaMA-Adapter in each layer
 PROMPT_TOKENS = 10
+#: the parameters of a mixer that is not known: many weights, of which none is known to be the largest
+UNKNOWN = "mixer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _group(
         trained = total("trained_weights", [linear, other])
     else:
         trained = _adapters(case, group, weights, store)
-    sizes = [M.count(w.name, [w], **split) for w in weights if w.linear]
+    sizes = [M.count(w.name, [w], **split) for w in weights if w.linear and w.name != UNKNOWN]
     stacked = [w for w in weights if w.name in ("gate", "up")] if group.mlp.kind == "moe" else []
     if stacked:  # experts are stacked, gate and up in one weight
         sizes.append(M.count("gate_up", stacked, **split))
@@ -140,7 +142,7 @@ def _group(
         trained=trained,
         graded=total("flat_parameter", [linear, other, trained]) if mixed_units(case) else trained,
         experts=M.count("experts", (w for w in weights if w.expert), **split),
-        largest=largest("largest_weight", sizes),
+        largest=largest("largest_weight", sizes) if sizes else given(0.0, "param", "largest_weight"),
         weights=weights,
         ops=tuple(block.ops(group, hidden, case.recipe.seq_len, store)),
         own_input=block.own_input(group, hidden, store),

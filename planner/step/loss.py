@@ -76,6 +76,11 @@ def logits_gradient(setting: Setting) -> Quantity:
     return _here(setting, size)
 
 
+def whole_logits(setting: Setting) -> list[Quantity]:
+    """The logits as the head makes them, where they are ever whole; a loss with the head in it makes them by chunks."""
+    return [] if setting.case.recipe.loss.endswith("linear-ce") else [logits_gradient(setting)]
+
+
 def _here(setting: Setting, size: Quantity) -> Quantity:
     return P.on_stage_bytes(called="loss_tensors", size=size, present=setting.has_logits)
 

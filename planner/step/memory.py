@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.calibration.coefficients import Coefficient, priors
 from planner.formulas import overheads as O
-from planner.i18n import Phrase
+from planner.i18n import Phrase, Said
 from planner.quantity import Quantity, binding, given, largest, total, value_of
 from planner.spec.case import Case
 from planner.step import moments as M
@@ -34,6 +34,7 @@ class Memory:
     ends        "low" and "high": how far the formulas may be off, cached blocks and workspaces at that end
     least       the least the run can do with
     usable      what torch sees on the card
+    unknown     parts of the model without formulas: every figure is then a lower bound, the band open above
     """
 
     stage: Any
@@ -54,6 +55,7 @@ class Memory:
     headroom: Quantity
     verdict_code: Quantity
     ends: dict[str, tuple[Quantity, Quantity, Quantity]]
+    unknown: tuple[Said, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -135,7 +137,7 @@ def _device(work: M.Step, found: dict[str, Quantity], allocated: Quantity) -> Me
         cached=cached, unbounded=free["value"], reserved=reserved, context=context["value"], nccl=nccl["value"],
         device=device, low=low, high=upper, least=least, usable=usable,
         headroom=O.headroom(usable=usable, device=device),
-        verdict_code=O.verdict_code(high=upper, least=least, usable=usable),
+        verdict_code=_verdict(case, upper, least, usable), unknown=case.model.unknown,
         ends={end: (wrong[end], free[end], beside[end]) for end in ("low", "high")},
     )  # fmt: skip
 
@@ -145,6 +147,13 @@ def _workspaces(here: Setting, end: str) -> Quantity:
     if here.stack.gemm_workspaces:
         return given(0.0, "B", "workspaces", because=Phrase("because.workspaces-allocated"))
     return priors()["workspaces"].at(end)
+
+
+def _verdict(case: Case, high: Quantity, least: Quantity, usable: Quantity) -> Quantity:
+    code = O.verdict_code(high=high, least=least, usable=usable)
+    if not case.model.unknown:
+        return code
+    return O.verdict_of_known(called="verdict_code", verdict=code, unknown=1)
 
 
 def band(memory: Memory, metric: str) -> tuple[Quantity, Quantity]:

@@ -134,7 +134,7 @@ def _forward(step: Step) -> Quantity:
     inside = loss_inside(step.setting)
     return largest("forward", [
         total("forward_end", [*end, *(gather.buffer if inside else ())]),
-        total("forward_head", [*around, loss.logits_gradient(step.setting), *gather.buffer]),
+        total("forward_head", [*around, *loss.whole_logits(step.setting), *gather.buffer]),
         total("head_gathering", [*around, *gather.own_head]),
         total("first_gathering", [*always, *step.tables, *gather.first, step.layers[0].input]),
         total("last_gathering", [*always, *step.tables, *step.mask, *_before_last(step), *gather.last]),

@@ -73,7 +73,7 @@ class Setting:
     @property
     def mixture(self) -> bool:
         """Whether any layer has experts."""
-        return any(g.spec.mlp.kind == "moe" for g in self.groups)
+        return any(g.spec.mlp.kind in ("moe", "none") for g in self.groups)
 
 
 def setting(case: Case, stage: Stage) -> Setting:

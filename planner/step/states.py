@@ -156,10 +156,13 @@ def states(setting: Setting) -> States:
     buckets = _buckets(setting, params)
     off_params = pick(plan.offload.params, OFFLOADED)
     off_states = pick(plan.offload.optimizer, OFFLOADED)
+    beside = _beside(setting, weights, {"master": master, "optimizer_states": optimizer, "gradients": gradients})
     resident = (
         *_dummy_wgrads(setting),
         *_gemm_workspaces(setting),
         *_cast_weights(setting),
+        *(S.on_gpu(called=one.name, size=one, offloaded=off_params if one.name == "weights" else off_states)
+          for one in beside),
         S.on_gpu(called="weights", size=weights, offloaded=off_params),
         S.on_gpu(called="master", size=master, offloaded=off_states),
         S.on_gpu(called="optimizer_states", size=optimizer, offloaded=off_states),
@@ -173,6 +176,18 @@ def states(setting: Setting) -> States:
                   offloaded=pick(plan.offload.optimizer, GRADIENTS_LEAVE)),
     )
     return States(weights, gradients, master, optimizer, passing, buckets, resident, host)
+
+
+def _beside(setting: Setting, weights: Quantity, states: dict[str, Quantity]) -> list[Quantity]:
+    """Weights of frozen models, and everything of further trained ones, each as large and as sharded as this one."""
+    recipe = setting.case.recipe
+    more = recipe.models_trained
+    if not recipe.models_beside:
+        return []
+    return [
+        S.models_beside(called="weights", size=weights, models=recipe.models_beside),
+        *(S.models_beside(called=name, size=size, models=more) for name, size in states.items() if more),
+    ]
 
 
 def partial_embedding(setting: Setting) -> list[Quantity]:

@@ -89,7 +89,10 @@ def question(raw: Mapping[str, Any], module: str | None = None) -> Question:
             raise BadInput(Problem("--module", phrase("trace.module-form", name=repr(module[:100])), _CONSTRUCTOR))
         return Question(cases.case({**raw, "model": raw.get("model") or _PLACEHOLDER}), module=module)
     try:
-        return Question(cases.case(raw))
+        made = cases.case(raw)
+        if not made.model.unknown:
+            return Question(made)
+        return Question(cases.case({**raw, "model": _PLACEHOLDER}), config=_configuration(raw))
     except UnsupportedArchitecture:
         return Question(cases.case({**raw, "model": _PLACEHOLDER}), config=_configuration(raw))
     except BadInput as error:

@@ -165,8 +165,6 @@ def test_a_misspelt_value_is_skipped_with_the_nearest() -> None:
         ({"micro_batch": 1.5}, "micro_batch"),
         ({"micro_batch": 3, "global_batch": 8, "grad_accum": None}, "micro-batches"),
         ({"parallel": {"shard": 3}}, "3 shards"),
-        ({"tags": ["hybrid-ssm"]}, "state-space"),
-        ({"arch": {"ssm_state_size": 128}}, "state-space"),
         ({"tags": ["encoder-decoder"]}, "encoder-decoder"),
         ({"arch": [1, 2]}, "arch"),
         ({"parallel": "dp8"}, "parallel"),
@@ -175,6 +173,17 @@ def test_a_misspelt_value_is_skipped_with_the_nearest() -> None:
 )
 def test_what_cannot_be_is_skipped_with_its_reason(changes: dict[str, Any], why: str) -> None:
     assert why in reason(changed(DENSE, **changes))
+
+
+@pytest.mark.parametrize("changes", [{"tags": ["hybrid-ssm"]}, {"arch": {"ssm_state_size": 128}}], ids=str)
+def test_a_hybrid_is_answered_for_what_is_known_and_open_above(changes: dict[str, Any]) -> None:
+    """Never `fits`, the part named, no upper end; the figure no more than that of a decoder of the same size."""
+    whole, found = said(DENSE), said(changed(DENSE, **changes))
+    assert found["status"] == "ok"
+    assert found["mem_high_gib"] is None
+    assert "state-space" in found["unmodelled"][0]
+    assert found["verdict"] in ("edge", "oom")
+    assert 0 < found["mem_gib"] < whole["mem_gib"]
 
 
 def test_every_problem_of_a_record_is_told_at_once() -> None:

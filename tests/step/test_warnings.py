@@ -49,6 +49,8 @@ GEMMA_VLM = {
     },
 }  # fmt: skip
 
+HYBRID = {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "vocab_size": 50280}
+
 #: code: the case that raises it, and the fields of its neighbour that does not
 TABLE: dict[str, tuple[Raw, Raw]] = {
     "edge": (
@@ -101,6 +103,8 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         llama(64, model="llama-3-70b", framework="pytorch", checkpointing="full"), {"model": "llama-3-8b"},
     ),
     "image_tokens": (llama(model=GEMMA_VLM, seq_len=2048), {"model": "gemma-3-1b"}),
+    "unmodelled_layers": (llama(model=HYBRID), {"model": "llama-3-8b"}),
+    "unvalidated_kind": (llama(task="dpo"), {"recipe.task": "full-ft"}),
     "sharding_degree_one": (llama(1, plan={"data_parallel": "fsdp2"}), {"plan.data_parallel": "none"}),
     "frozen_weights_loaded_in_fp32": (
         llama(**LORA, peft={"base_dtype": "fp32"}), {"recipe.peft.base_dtype": "bf16"},

@@ -9,15 +9,13 @@ from planner.formulas import parameters as P
 from planner.formulas import states as S
 from planner.formulas import temporaries as T
 from planner.quantity import Like, pick, total
-from planner.spec.recipe import STATES, WIDTH
+from planner.spec.recipe import MODELS, STATES, WIDTH
 from planner.step.states import adapter_width, trained_params
 from planner.step.warn.facts import LOW_HEADROOM, Facts
 from planner.step.warn.order import Warning, size, warning
 
 #: share of the card from which a base that every GPU holds whole is worth sharding
 BIG_BASE = 0.25
-#: models an algorithm holds: how many it trains, and how many more stand frozen beside them
-MODELS = {"dpo": (1, 1), "grpo": (1, 1), "ppo": (2, 2)}
 #: loops that skip the reduction of all but the last micro-batch unless told otherwise
 NO_SYNC = ("hf-transformers", "pytorch")
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.formulas import overheads as O
+from planner.i18n import Phrase
 from planner.quantity import value_of
 from planner.spec.case import Case
+from planner.spec.recipe import MODELS
 from planner.spec.stack import Stack, stacks
 from planner.step.memory import VERDICTS, memory
 from planner.step.spread import derived
@@ -41,11 +43,25 @@ def _allocated(facts: Facts) -> Iterator[Warning]:
 
 
 def _known(facts: Facts) -> Iterator[Warning]:
+    for part in facts.case.model.unknown:
+        yield warning("unmodelled_layers", part=part, least=size(facts.memory.low))
+    for part in _unvalidated(facts):
+        yield warning("unvalidated_kind", part=part)
     if derived(facts.case):
         yield warning("not_traced")
     doubtful = [f for f in facts.case.cluster.accelerator.unconfirmed if f in ("all", "memory_nominal", "memory_torch")]
     if doubtful:
         yield warning("unconfirmed_hardware", fields=", ".join(doubtful))
+
+
+def _unvalidated(facts: Facts) -> Iterator[Phrase]:
+    """Kinds of runs that nothing measured stands behind: the text part of a larger model, reinforcement learning."""
+    if any(isinstance(one, Phrase) and one.key == "model.text-part" for one in facts.case.model.remarks) or any(
+        isinstance(one.why, Phrase) and one.why.key == "record.vlm" for one in facts.case.filled
+    ):
+        yield Phrase("kind.multimodal")
+    if facts.stated_for("recipe.task") in MODELS:
+        yield Phrase("kind.reinforcement")
 
 
 def _version(facts: Facts) -> Iterator[Warning]:
