@@ -49,6 +49,8 @@ def fit(found: Estimate) -> dict[str, Any]:
         "host_high_gib": in_gib(host.high),
         "host_capacity_gib": in_gib(host.capacity) if host.capacity is not None else None,
         "host_verdict": host.verdict,
+        "host_moments_gib": {name: in_gib(q) for name, q in host.moments.items()},
+        "host_breakdown_gib": {name: in_gib(q) for name, q in host.parts.items()},
         "step_time_s": None,
         "tokens_per_s_per_gpu": None,
         "mfu": None,

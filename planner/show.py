@@ -101,6 +101,10 @@ def _stages(found: Estimate) -> None:
 
 def _host(found: Estimate) -> None:
     host = found.host
+    if len(held := [name for name, part in host.parts.items() if in_gib(part)]) > 1:
+        moment = max(host.moments, key=lambda name: in_gib(host.moments[name]))
+        parts = t("join.list").join(f"{t('host_part.' + name)} {in_gib(host.parts[name]):.0f} GiB" for name in held)
+        out.print(t("show.host_parts", moment=t("host_moment." + moment), parts=parts))
     if host.capacity is None:
         out.print(t("show.host_open", needed=f"{in_gib(host.needed):.0f}"))
         return

@@ -21,7 +21,8 @@ from planner.quantity import value_of
 from planner.spec.case import Case
 from planner.step import breakdown as B
 from planner.step.evaluate import Estimate, figure
-from planner.step.memory import Memory, all_stages, host, memory, stages
+from planner.step.hosting import host
+from planner.step.memory import Memory, all_stages, memory, stages
 from planner.step.warn import warnings
 from planner.units import gib
 

@@ -130,6 +130,18 @@ def host_memory(state, pinned, process, ranks):
     return (state * pinned + process) * ranks
 
 
+@formula("1", source="definition")
+def models_loaded(beside):
+    """Models that are loaded one after the other and stay: the one that trains and those beside it."""
+    return 1 + beside
+
+
+@formula("B", source="definition")
+def copies_on_host(size, copies, models):
+    """Whole copies of the weights on one node: of each model, one for each rank that reads."""
+    return size * copies * models
+
+
 @formula("B", source="definition")
 def smaller(a, b):
     """The smaller of two sizes."""

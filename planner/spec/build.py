@@ -14,6 +14,7 @@ import numpy as np
 
 from planner.errors import BadInput, MissingDependency, NewerFormat, PlannerError, Problem
 from planner.i18n import Phrase, phrase, t
+from planner.quantity import given as fact
 from planner.spec import catalog, presets
 from planner.spec.case import Assumed, Case
 from planner.spec.coded import as_coded
@@ -24,6 +25,7 @@ from planner.spec.hardware import Cluster
 from planner.spec.huggingface import read_config
 from planner.spec.model import Model
 from planner.spec.stack import Stack, known, of_version, spelt, stack, stated_version, with_loss
+from planner.units import GIB
 
 DEFAULT_FRAMEWORK = "hf-transformers"
 WITH_ZERO = "deepspeed"
@@ -131,8 +133,12 @@ def _cluster(form: CaseForm, problems: list[Problem], assumed: list[Assumed]) ->
     try:
         if given is None or (given.gpu is None and given.node is None):
             assumed.append(Assumed("cluster", "h100-sxm", Phrase("assumed.cluster")))
-            return catalog.cluster("h100-sxm", given.gpus if given else None, None, given.nodes if given else None)
-        return catalog.cluster(given.gpu, given.gpus, given.node, given.nodes)
+            made = catalog.cluster("h100-sxm", given.gpus if given else None, None, given.nodes if given else None)
+        else:
+            made = catalog.cluster(given.gpu, given.gpus, given.node, given.nodes)
+        if given and given.host_gib:
+            made = replace(made, host_memory=fact(given.host_gib * GIB, "B", "host_memory"))
+        return made
     except PlannerError as error:
         problems.extend(error.problems)
         return None

@@ -51,6 +51,7 @@ class ClusterForm(BaseModel):
     gpus: int | None = None
     node: str | None = None
     nodes: int | None = None
+    host_gib: float | int | None = Field(default=None, gt=0, le=10**6)
 
 
 class PrecisionForm(BaseModel):

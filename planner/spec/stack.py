@@ -205,6 +205,12 @@ def _stack(id: str, raw: dict[str, Any]) -> Stack:
     return Stack(id=id, **named)
 
 
+def lineage(stack: Stack) -> tuple[str, ...]:
+    """A stack's id and those of the stacks that it builds upon."""
+    below = stacks().get(stack.based_on)
+    return (stack.id, *(lineage(below) if below else ()))
+
+
 def of_version(found: Stack, wanted: Version | None) -> Stack:
     """What a stack was at a version; the stack itself, which is the newest, where no file says otherwise."""
     if wanted is None:

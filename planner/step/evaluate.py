@@ -12,7 +12,8 @@ from planner.layers.model import parameters
 from planner.quantity import Quantity, value_of
 from planner.spec.case import Case
 from planner.step import breakdown as B
-from planner.step.memory import VERDICTS, Host, Memory, band, host, memory, stages
+from planner.step.hosting import Host, host
+from planner.step.memory import VERDICTS, Memory, band, memory, stages
 from planner.step.warn import Warning, warnings
 from planner.units import gib
 

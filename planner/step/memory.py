@@ -232,33 +232,3 @@ def _cached(work: M.Step, allocated: Quantity, pooled: Pools | None, end: str) -
         slack=known[f"slack_fsdp_{mode}{whole}"].at(end),
         gather_pool=pooled.gather, reduce_pool=pooled.reduce, unavoidable=_unavoidable(here).at(),
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """Host memory of one node in B: needed with its band, what the node has, and the verdict (None: unknown)."""
-
-    needed: Quantity
-    low: Quantity
-    high: Quantity
-    capacity: Quantity | None
-    verdict: str | None
-
-
-def host(case: Case, memory: Memory) -> Host:
-    """Host memory of a node whose ranks all hold the stage of `memory`."""
-    known = priors()
-    state = total("offloaded", memory.states.host)
-    ends = {
-        end: O.host_memory(
-            called="host", state=state, pinned=known["host_pinned"].at(end), process=known["host_process"].at(end),
-            ranks=case.cluster.gpus_per_node,
-        )
-        for end in ("low", "value", "high")
-    }  # fmt: skip
-    capacity = case.cluster.host_memory
-    verdict = None
-    if capacity is not None:
-        code = O.verdict_code(high=ends["high"], least=ends["low"], usable=capacity)
-        verdict = VERDICTS[int(value_of(code))] if np.ndim(value_of(code)) == 0 else None
-    return Host(ends["value"], ends["low"], ends["high"], capacity, verdict)

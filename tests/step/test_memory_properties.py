@@ -21,7 +21,8 @@ from planner.spec.recipe import WIDTH
 from planner.step import states as S
 from planner.step.breakdown import PARTS, breakdown
 from planner.step.evaluate import evaluate
-from planner.step.memory import VERDICTS, Memory, host, memory, stages
+from planner.step.hosting import host
+from planner.step.memory import VERDICTS, Memory, memory, stages
 from planner.step.setting import attention_core, setting
 from tests.strategies import DENSE_SMALL, legal_cases
 

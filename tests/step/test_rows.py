@@ -15,7 +15,8 @@ from planner import cases, rules
 from planner.quantity import value_of
 from planner.spec import presets
 from planner.spec.case import Case
-from planner.step.memory import host, memory, stages
+from planner.step.hosting import host
+from planner.step.memory import memory, stages
 from tests.strategies import legal_cases
 
 FIELDS = (

@@ -149,7 +149,7 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         llama(framework="deepspeed@0.16.7", plan=ZERO3), {"recipe.framework": "deepspeed@0.16.8"},
     ),
     "per_rank_model_copy": (
-        llama(model="llama-3-70b", task="full-ft", checkpointing="full"), {"recipe.precision": "bf16-master"},
+        llama(model="llama-3-70b", task="full-ft", checkpointing="full"), {"plan.data_parallel": "zero", "plan.zero": 3},
     ),
     "host_ram_too_small_for_loading": (
         {**llama(model="llama-3.1-405b", task="full-ft"), "cluster": {"node": "gcp-a2-ultragpu-8g", "nodes": 8}},

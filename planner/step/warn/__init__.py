@@ -7,7 +7,8 @@ code are phrases (`warn.<code>`), and docs/reference/warnings.md shows them all.
 from __future__ import annotations
 
 from planner.spec.case import Case
-from planner.step.memory import Host, Memory
+from planner.step.hosting import Host
+from planner.step.memory import Memory
 from planner.step.warn import copies, loading, peak, plan, verdict
 from planner.step.warn.facts import Facts
 from planner.step.warn.order import Warning as Warning

@@ -9,9 +9,11 @@ from planner.i18n import Phrase
 from planner.quantity import Like, Quantity, given, total, value_of
 from planner.spec.case import Case
 from planner.spec.recipe import WIDTH
-from planner.spec.stack import Stack, stacks
+from planner.spec.stack import lineage
 from planner.step import breakdown as B
-from planner.step.memory import Host, Memory
+from planner.step.hosting import FINE_TUNING as FINE_TUNING
+from planner.step.hosting import Host
+from planner.step.memory import Memory
 from planner.step.setting import Setting, setting
 
 #: less of the card than this is too little to be left; a size above it is worth a word
@@ -20,8 +22,6 @@ LOW_HEADROOM = 0.05
 ROOMY = 0.4
 #: kinds of the breakdown that grow with the tokens of a micro-batch
 TOKENS = ("activations", "layer_at_work", "logits_and_loss")
-#: tasks that begin from published weights, with samples of uneven length
-FINE_TUNING = ("full-ft", "lora", "qlora")
 
 
 def share(part: Like, whole: Like) -> float:
@@ -32,12 +32,6 @@ def share(part: Like, whole: Like) -> float:
 def above(a: Like, b: Like) -> bool:
     """Whether one size is larger than another, single values."""
     return float(value_of(a)) > float(value_of(b))
-
-
-def lineage(stack: Stack) -> tuple[str, ...]:
-    """A stack's id and those of the stacks that it builds upon."""
-    below = stacks().get(stack.based_on)
-    return (stack.id, *(lineage(below) if below else ()))
 
 
 class Facts:
