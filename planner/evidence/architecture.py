@@ -28,7 +28,7 @@ def cluster(read: Reader) -> dict[str, Any]:
     record = read.record
     gpus = read.count(record, "n_gpus", most=MOST_RANKS) or _product(read)
     each = read.count(record, "gpus_per_node", most=MOST_RANKS)
-    found = {"gpu": _gpu(read), "gpus": gpus}
+    found = {"gpu": _gpu(read), "gpus": gpus, "host_gib": read.number(record, "host_gib", 1e-3, 1e6)}
     if gpus and each and each <= gpus:
         if gpus % each:
             read.contradiction("gpus_per_node", "uneven-nodes", gpus=gpus, each=each)

@@ -60,6 +60,8 @@ def named(text: str) -> Named:
         own = _found(" ".join(kept)) or next((one for one in map(_found, kept) if one), "")
         if own and not code:
             code, release = own, said
+        elif own and said and nearby()["recipe.framework"].get(code) == own:
+            code, release = own, said  # what the first is built upon, with a release: a recipe of its own
     return Named(code or ("deepspeed" if engine == "zero" else "pytorch" if engine else text), release, engine, stage)
 
 

@@ -118,9 +118,8 @@ def loading(case: Case) -> Quantity:
 
 def saving(case: Case) -> Quantity:
     """The copy that is gathered on the first rank to be saved, where the model is sharded and written whole."""
-    plan = case.plan
-    sharded = plan.fully_sharded or (plan.data_parallel == "zero" and bool(np.any(np.equal(plan.zero, 3))))
-    if case.recipe.task not in FINE_TUNING or case.recipe.peft is not None or not sharded:
+    whole = case.plan.fully_sharded  # DeepSpeed writes shards unless it is told to gather
+    if case.recipe.task not in FINE_TUNING or case.recipe.peft is not None or not whole:
         return given(0.0, "B", "checkpoint")
     if set(READ_WHOLE).isdisjoint(lineage(case.stack)):
         return given(0.0, "B", "checkpoint")
