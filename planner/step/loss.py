@@ -77,8 +77,14 @@ def logits_gradient(setting: Setting) -> Quantity:
 
 
 def whole_logits(setting: Setting) -> list[Quantity]:
-    """The logits as the head makes them, where they are ever whole; a loss with the head in it makes them by chunks."""
-    return [] if setting.case.recipe.loss.endswith("linear-ce") else [logits_gradient(setting)]
+    """The logits as the head makes them: whole, or those of one chunk where the loss takes the head by chunks."""
+    match setting.case.recipe.loss:
+        case "chunked-linear-ce":
+            return [_here(setting, total("loss_tensors", [_chunk(setting, setting.store.act)]))]
+        case "fused-linear-ce":
+            return [_here(setting, total("loss_tensors", [_liger(setting)]))]
+        case _:
+            return [logits_gradient(setting)]
 
 
 def _here(setting: Setting, size: Quantity) -> Quantity:

@@ -40,6 +40,7 @@ LORA = {"task": "lora", "checkpointing": "full"}
 QLORA = {"task": "qlora", "checkpointing": "full"}
 ZERO2 = {"data_parallel": "zero", "zero": 2}
 ZERO3 = {"data_parallel": "zero", "zero": 3}
+ZERO3_INSTEAD = {"plan.data_parallel": "zero", "plan.zero": 3}
 OFFLOAD = {**ZERO3, "offload": {"optimizer": "cpu"}}
 GEMMA_VLM = {
     "model_type": "gemma3", "text_config": {
@@ -149,7 +150,7 @@ TABLE: dict[str, tuple[Raw, Raw]] = {
         llama(framework="deepspeed@0.16.7", plan=ZERO3), {"recipe.framework": "deepspeed@0.16.8"},
     ),
     "per_rank_model_copy": (
-        llama(model="llama-3-70b", task="full-ft", checkpointing="full"), {"plan.data_parallel": "zero", "plan.zero": 3},
+        llama(model="llama-3-70b", task="full-ft", checkpointing="full"), ZERO3_INSTEAD,
     ),
     "host_ram_too_small_for_loading": (
         {**llama(model="llama-3.1-405b", task="full-ft"), "cluster": {"node": "gcp-a2-ultragpu-8g", "nodes": 8}},

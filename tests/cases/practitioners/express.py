@@ -56,6 +56,9 @@ def record(of: Raw, at: Mapping[str, Any] | None = None) -> Raw:
     made = _single(joined(joined(of["config"], set_), at or {}))
     for value in (at or {}).values():
         made = _single(joined(made, RESTATED.get(of["id"], {}).get("when", {}).get(str(value), {})))
+    named = of["config"].get("model")
+    if isinstance(named, list):  # a check may call a variant by a part of its name
+        made["model"] = next((one for one in named if str(made.get("model")) in one), made.get("model"))
     if "model" in (at or {}):
         made["arch"] = None
     made = {k: v for k, v in made.items() if k != "measured"}

@@ -12,7 +12,6 @@ from planner.quantity import value_of
 from planner.search import limits
 from planner.spec.catalog import accelerator
 from planner.step import hosting
-from planner.step import loss as L
 from planner.step.activations import tensors
 from planner.step.evaluate import Estimate
 from planner.step.setting import setting
@@ -50,7 +49,8 @@ def _peak(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
 def _host(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
     found = estimate(of, at).host
     unit = {"tb": 1e12, "gib": GIB}.get(name.split("_")[1], GB)
-    return [b(found.low) / unit, b(found.needed) / unit, b(found.high) / unit]
+    steady = found.moments["training"]  # what the sources reckon with: neither loading nor saving
+    return [b(one) / unit for one in (steady, found.low, found.needed, found.high)]
 
 
 def _states(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
@@ -110,7 +110,6 @@ def _delta(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
 def _logits(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
     case = case_of(of, at)
     here = setting(case, estimate(of, at).memory.stage)
-    assert L is not None
     return [b(here.tokens) * b(here.vocab) * 4 / GIB]
 
 
@@ -156,13 +155,17 @@ def _by_key(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
     return _fewest(of, at, name, key) if key.startswith(("practical", "mixed", "pure")) else _floor(of, at, name, key)
 
 
+def _one_over_other(of: Raw, at: Mapping[str, Any], name: str, key: str) -> list[float]:
+    """Of the variants that the case restates; without any, with offload over without."""
+    return (_ratio if RESTATED.get(of["id"], {}).get("variants") else _offload_ratio)(of, at, name, key)
+
+
 Measure = Callable[[Raw, Mapping[str, Any], str, str], list[float]]
 MEASURES: list[tuple[str, Measure]] = [
     (r"peak_saving_fraction.*", _saving), (r"peak_(?:reserved_|allocated_)?(?:gb|gib)(?:_per_gpu)?", _peak),
     (r"host_(?:gb|tb)_load.*|extra_host_.*|host_gb_conversion", _checkpoint), (r"host_.*", _host),
     (r"states_.*", _states), (r"params_b", _params), (r".*_total_gib|usable_gib", _usable),
-    (r"freed_.*|checkpoint_inputs_gib", _freed), (r"mem_ratio", lambda *a: _ratio(*a) if RESTATED.get(
-        a[0]["id"], {}).get("variants") else _offload_ratio(*a)),
+    (r"freed_.*|checkpoint_inputs_gib", _freed), (r"ratio_fp8_over_bf16|mem_ratio", _one_over_other),
     (r"ratio_.*", _ratio), (r"delta_.*", _delta), (r"logits_gib.*", _logits), (r"max_micro_batch", _largest_batch),
     (r"min_gpus.*", _by_key),
 ]  # fmt: skip
