@@ -312,6 +312,8 @@ def _records(name: str) -> BinaryIO:
     if name == "-":
         return _standard_input("records")
     try:
+        if Path(name).exists() and not Path(name).is_file():
+            raise BadInput(Problem("records", phrase("problem.not-a-file", path=name), "-"))  # it may never end
         return Path(name).open("rb")
     except (OSError, ValueError) as error:
         because = system(error) if isinstance(error, OSError) else str(error)

@@ -17,7 +17,8 @@ def as_json(found: Accuracy, without: dict[str, list[LeftOut]] | None = None) ->
     fits, untuned, oom = (found.frontier[name] for name in ("fits", "fits_untuned", "oom"))
     return {
         "memory": {
-            "coverage": found.coverage, "counted": found.counted, "answered": found.answered, **own,
+            "coverage": found.coverage if found.counted else None, "counted": found.counted,
+            "answered": found.answered, **own,
             "opposite_fits": fits.opposite, "opposite_oom": oom.opposite, "edge_fits": fits.edge,
             "edge_oom": oom.edge, "edge_fits_untuned": untuned.edge, "n_fits": fits.n, "n_fits_untuned": untuned.n,
             "n_oom": oom.n,
@@ -47,7 +48,10 @@ def sentences(found: Accuracy) -> list[str]:
     """What the table says beside its figures."""
     fits, untuned, oom = (found.frontier[name] for name in ("fits", "fits_untuned", "oom"))
     said = [t("evidence.legend")]
-    said += [t("evidence.coverage", answered=found.answered, counted=found.counted, share=f"{found.coverage:.1%}")]
+    if found.counted:
+        said += [t("evidence.coverage", answered=found.answered, counted=found.counted, share=f"{found.coverage:.1%}")]
+    else:
+        said += [t("evidence.no_records")]
     said.append(t("evidence.fits", n=fits.n, opposite=f"{fits.opposite:.1%}", edge=f"{fits.edge:.1%}",
                   untuned=untuned.n, edge_untuned=f"{untuned.edge:.1%}"))  # fmt: skip
     said.append(t("evidence.oom", n=oom.n, opposite=f"{oom.opposite:.1%}", edge=f"{oom.edge:.1%}"))
