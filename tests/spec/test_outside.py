@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +28,12 @@ NEMOTRON = {
     "model_type": "nemotron_h", "hidden_size": 1024, "num_hidden_layers": 6, "vocab_size": 65536,
     "num_attention_heads": 8, "intermediate_size": 4096, "hybrid_override_pattern": "M-M*-M",
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _in_english() -> Iterator[None]:
+    yield
+    i18n.use(i18n.DEFAULT)
 
 
 @pytest.mark.parametrize(
