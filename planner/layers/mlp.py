@@ -171,7 +171,8 @@ def _dispatch(mlp: Mlp, routed: Quantity, store: Storage) -> Op:
         index_width=given(40, "B", "routing_index_width", source="hf-moe-traces"),
         fixed=4,
     )
-    return Op("dispatch", (), (router, A.kept(called="mlp.dispatched", channels=received, width=store.linear)))
+    tokens = [A.kept(called="mlp.dispatched", channels=received, width=store.linear)] if store.inputs_kept else []
+    return Op("dispatch", (), (router, *tokens))
 
 
 def _weighted(mlp: Mlp, act: Op, f: Quantity, store: Storage) -> Op:
