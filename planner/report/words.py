@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from planner import explain, units
-from planner.i18n import written
+from planner.i18n import t, written
 from planner.quantity import Quantity, value_of
 
 MINUS = "−"
@@ -22,9 +22,9 @@ def whole(value: float) -> str:
     return _signed(f"{value:,.0f}")
 
 
-def two(value: float) -> str:
-    """GiB in a table: two decimals."""
-    return _signed(f"{value:,.2f}")
+def two(value: float | None) -> str:
+    """GiB in a table: two decimals; of a band without an upper end, that it is open."""
+    return t("report.open_end") if value is None else _signed(f"{value:,.2f}")
 
 
 def _signed(text: str) -> str:

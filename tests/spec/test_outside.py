@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,6 +67,24 @@ def test_the_answer_is_a_lower_bound_and_never_that_it_fits(config: dict[str, An
     assert told["unmodelled"] == [str(one) for one in found.case.model.unknown]
     assert told["mem_low_gib"] > 0
     assert "unmodelled_layers" in {one["code"] for one in told["warnings"]}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_terminal_and_report_say_at_least(
+    language: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from planner import cli
+
+    path, page = tmp_path / "config.json", tmp_path / "report.html"
+    path.write_text(json.dumps(MAMBA), encoding="utf-8")
+    asked = ["--model", str(path), "--gpus", "8", "--gpu", "h100-sxm", "--lang", language]
+    for command in (["fit", *asked], ["report", *asked, "--html", str(page)]):
+        with pytest.raises(SystemExit) as ended:
+            cli.app(command)
+        assert ended.value.code in (0, None)
+    least = {"en": "at least", "zh": "至少"}[language]
+    assert least in capsys.readouterr().out.lower()
+    assert least in page.read_text(encoding="utf-8").lower()
 
 
 def test_with_the_known_parts_alone_too_large_it_does_not_fit() -> None:

@@ -24,7 +24,7 @@ RELEASES = 0.25
 
 def _band(facts: Facts) -> Iterator[Warning]:
     memory = facts.memory
-    if memory.verdict == "edge":
+    if memory.verdict == "edge" and not memory.unknown:  # its band has no end that could be told
         yield warning("edge", high=size(memory.high), usable=size(memory.usable))
     if memory.verdict != "oom" and facts.left < LOW_HEADROOM:
         yield warning("low_headroom", share=f"{max(facts.left, 0):.1%}")
