@@ -259,7 +259,7 @@ ABOUT_ZH = {
     "reduce_output": "reduce-scatter 的结果中属于本进程的一份，与其输入同时存在。",
     "forward_loss_width": "前向结束时每个 logit 的字节数：logits、较窄时的上转副本，以及 log softmax。",
     "chunked_loss_width": "分块前向结束时每个 logit 的字节数：logits 与每一块的 fp32 log softmax。",
-    "chunk_upcast_width": "前向中正在处理的分块每个 logit 的字节数：其 fp32 副本；fp32 的 logits 不需要副本。",
+    "chunk_upcast_width": "前向中正在处理的分块每个 logit 的字节数：其 fp32 副本；单条序列的 fp32 logits 不需要副本。",
     "chunk_casts": "冻结的输出层分块运行时，autocast 不缓存其副本，每一块各自转换并保留一份。",
     "held_logits": "输出层运行时每个 logit 的字节数：当前的 logits，以及训练循环仍引用的上一次的 logits。",
     "split_loss_width": "torch 将词表切分到各进程时每个 logit 的字节数：其损失多保留一个 fp32 张量。",

@@ -107,9 +107,12 @@ def chunked_loss_width(act_width, upcast_width):
 
 
 @formula("B/element", source="torch-autograd")
-def chunk_upcast_width(act_width, upcast_width):
-    """Bytes a logit of the chunk at work in the forward: its fp32 copy, which fp32 logits do not need."""
-    return where(act_width < upcast_width, upcast_width, 0 * upcast_width)
+def chunk_upcast_width(act_width, upcast_width, micro_batch):
+    """Bytes a logit of the chunk at work in the forward: its fp32 copy; fp32 logits of one sequence need none.
+
+    A chunk of several sequences is copied in any dtype, as its rows do not lie together.
+    """
+    return where((act_width < upcast_width) | (micro_batch > 1), upcast_width, 0 * upcast_width)
 
 
 @formula("B/element", source="litgpt-source")

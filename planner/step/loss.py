@@ -111,7 +111,10 @@ def _chunk_width(setting: Setting, which: int) -> Like:
     """B a logit of the one chunk at work, where chunks are taken of whole logits."""
     width = float(setting.stack.loss_bytes.get("chunk", CHUNK)[which])
     if which == 0 and width == CHUNK[0]:
-        return T.chunk_upcast_width(called="logit_width", act_width=setting.store.act, upcast_width=width)
+        return T.chunk_upcast_width(
+            called="logit_width", act_width=setting.store.act, upcast_width=width,
+            micro_batch=setting.case.plan.micro_batch,
+        )  # fmt: skip
     return width
 
 
