@@ -112,7 +112,8 @@ def chunk_upcast_width(act_width, upcast_width, micro_batch):
 
     A chunk of several sequences is copied in any dtype, as its rows do not lie together.
     """
-    return where((act_width < upcast_width) | (micro_batch > 1), upcast_width, 0 * upcast_width)
+    alone = where(act_width < upcast_width, upcast_width, 0 * upcast_width)
+    return where(micro_batch > 1, upcast_width, alone)
 
 
 @formula("B/element", source="litgpt-source")

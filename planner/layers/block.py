@@ -57,7 +57,7 @@ def ops(group: LayerGroup, hidden: Like, seq_len: Like, store: Storage) -> list[
             return [first, *core, shared, *feed]
         case "post":
             return [
-                Op("attention_input", (), N.outputs("attention_input", hidden, hidden, store, before)),
+                _read("attention_input", hidden, store, before),
                 *core,
                 N.op(norm, "norm1", hidden, store, (), FP32),
                 Op("mlp_input", (), N.outputs("mlp_input", hidden, hidden, store, after)),
@@ -88,6 +88,12 @@ def _known_half(group: LayerGroup, hidden: Like, store: Storage) -> list[Op]:
         return made
     second = N.op(norm, "norm2", hidden, store, mlp.readers(ff), store.stream)
     return [*made, second, *mlp.ops(ff, hidden, store)]
+
+
+def _read(name: str, hidden: Like, store: Storage, readers: tuple[str, ...]) -> Op:
+    """What linears read without a norm ahead; at its instant they have all made their gradients."""
+    kept = N.outputs(name, hidden, hidden, store, readers)
+    return Op(name, (), kept, (*kept, A.kept(called=f"{name}.gradient", channels=hidden, width=store.act)))
 
 
 def own_input(group: LayerGroup, hidden: Like, store: Storage) -> Quantity:

@@ -184,7 +184,7 @@ def test_a_record_shows_its_source_figures_and_reason(visit: Visit, language: st
     assert shown[speaking(language, "page_evidence.record_number.measured")] == f"{gib(row.measured or 0):.2f} GiB"
     assert shown[speaking(language, "page_evidence.record_number.predicted")] == f"{gib(found.value):.2f} GiB"
     assert shown[speaking(language, "page_evidence.record_number.range")] == (
-        f"{gib(found.low):.2f} … {gib(found.high):.2f}"
+        f"{gib(found.low):.2f} … {gib(found.high):.2f} GiB"
     )
     assert shown[speaking(language, "page_evidence.record_number.off")] == f"{row.error:+.1%}"
     assert speaking(language, "page_evidence.outside") in text

@@ -139,12 +139,9 @@ class Overwritten(torch.autograd.Function):  # type: ignore[misc, name-defined]
 
 
 def fms(hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
-    def loss(logits: Any) -> Any:
-        logits = logits.float()
-        return Overwritten.apply(logits[..., :-1, :].contiguous().view(-1, VOCAB)).sum()
-
-    logits = F.linear(hidden, head)
-    return loss(logits), logits
+    """With a transformers before 4.46, whose model makes the fp32 logits itself."""
+    logits = F.linear(hidden, head).float()
+    return Overwritten.apply(logits[..., :-1, :].contiguous().view(-1, VOCAB)).sum(), logits
 
 
 def unsloth(hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
@@ -153,7 +150,11 @@ def unsloth(hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def litgpt(hidden: Any, head: Any, labels: Any) -> tuple[Any, Any]:
-    logits = [F.linear(part, head) for part in hidden.chunk(CHUNKS, 1)]
+    """Fabric casts the outputs to fp32 while the loop's variable still holds the logits of the pass before."""
+    before = torch.empty(BATCH, TOKENS, VOCAB)
+    narrow = [F.linear(part, head) for part in hidden.chunk(CHUNKS, 1)]
+    logits = [part.float() for part in narrow]
+    del before, narrow
     pairs = zip(logits, labels.chunk(CHUNKS, 1), strict=True)
     return sum(F.cross_entropy(x.reshape(-1, VOCAB), y.reshape(-1), reduction="sum") for x, y in pairs), logits
 
