@@ -104,7 +104,7 @@ def test_own_records_are_read_shown_taken_away_and_forgotten(visit: Page, addres
     expect(visit.get_by_text("lines read")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_violation_in_any_part(page: Page, address: str, theme: Any) -> None:
     page.emulate_media(color_scheme=theme)
     page.set_viewport_size({"width": 1440, "height": 900})

@@ -97,7 +97,7 @@ def test_pressed_it_answers_what_the_command_line_does(visit: Page, address: str
     assert {name: kept[name] for name in same} == {name: found[name] for name in same}
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_axe_finds_no_violation_in_a_result(page: Page, address: str, theme: str) -> None:
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     page.goto(f"{address}/?{LINK}")
