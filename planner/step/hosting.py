@@ -7,6 +7,7 @@ offloaded), and while a whole state dict is gathered to be saved.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -98,12 +99,15 @@ def checkpoint(case: Case) -> Quantity:
 
 
 def reads_whole(case: Case) -> bool:
-    """Whether ranks read published weights into host memory; ZeRO-3 and split models read their part."""
+    """Whether ranks read published weights into host memory, unless they read their part of them."""
+    return case.recipe.task in FINE_TUNING and not set(READ_WHOLE).isdisjoint(lineage(case.stack))
+
+
+def reads_part(case: Case) -> Any:
+    """Whether a rank reads its part: of a split model, and under ZeRO-3."""
     plan = case.plan
-    partly = bool(np.any(np.greater(plan.tp, 1)) or np.any(np.greater(plan.pp, 1)))
-    third = plan.data_parallel == "zero" and bool(np.all(np.equal(plan.zero, 3)))
-    whole = not set(READ_WHOLE).isdisjoint(lineage(case.stack))
-    return case.recipe.task in FINE_TUNING and whole and not (partly or third)
+    split = np.logical_or(np.greater(plan.tp, 1), np.greater(plan.pp, 1))
+    return np.logical_or(split, np.logical_and(plan.data_parallel == "zero", np.equal(plan.zero, 3)))
 
 
 def loading(case: Case) -> Quantity:
@@ -111,7 +115,7 @@ def loading(case: Case) -> Quantity:
     none = given(0.0, "B", "checkpoint")
     if not reads_whole(case):
         return none
-    ranks = 1 if case.plan.fully_sharded else case.cluster.gpus_per_node
+    ranks = np.where(reads_part(case), 0, 1 if case.plan.fully_sharded else case.cluster.gpus_per_node)
     models = O.models_loaded(beside=case.recipe.models_beside)
     return O.copies_on_host(called="checkpoint", size=checkpoint(case), copies=ranks, models=models)
 

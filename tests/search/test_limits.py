@@ -135,7 +135,8 @@ def test_a_remedy_frees_memory_and_can_be_stated(case: Case) -> None:
     found = evaluate(case)
     assume(found.verdict != "fits")
     for remedy in remedies(found):
-        assert remedy.saved > 0
+        better = ("oom", "edge", "fits").index
+        assert remedy.saved > 0 or better(remedy.estimate.verdict) > better(found.verdict)  # a narrower band
         assert remedy.title
         again = evaluate(cases.changed(case, remedy.changes, case.model))
         assert float(value_of(again.memory.device)) == float(value_of(remedy.estimate.memory.device))

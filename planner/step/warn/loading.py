@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from planner.calibration.coefficients import priors
 from planner.formulas import overheads as O
 from planner.quantity import Quantity, given, total
 from planner.spec.case import Case
-from planner.step.hosting import checkpoint, offloaded_activations, reads_whole
+from planner.step.hosting import checkpoint, offloaded_activations, reads_part, reads_whole
 from planner.step.warn.facts import Facts, above, share
 from planner.step.warn.order import Warning, size, warning
 
@@ -50,7 +52,7 @@ def _prepared(case: Case, copy: Quantity) -> Quantity:
 def _weights(facts: Facts) -> Iterator[Warning]:
     """One whole copy, one a rank, or one on the node of the rank that reads for the others."""
     case, capacity = facts.case, facts.host.capacity
-    if capacity is None or not reads_whole(case):
+    if capacity is None or not reads_whole(case) or np.any(reads_part(case)):
         return
     copy = checkpoint(case)
     every = O.host_memory(
