@@ -1,6 +1,7 @@
 """The worker process: a request as a line of JSON on standard input, progress and result as lines on standard output.
 
-It ends when its input closes, with all that it started, so that they do not outlive who asked. Whatever the model code prints goes to standard
+It ends when its input closes, with all that it started, so that they do not outlive who asked.
+Whatever the model code prints goes to standard
 error. `python -m planner.trace.worker` is not for people; `planner trace` is.
 """
 
