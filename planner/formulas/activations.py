@@ -281,9 +281,14 @@ def held_losses(size, losses):
 
 
 @formula("B", source="torch-save-on-cpu")
-def kept_on_gpu(size, layers, offloaded):
-    """What layers keep on the GPU: all of it, or where it goes to host memory that of the two layers on their way."""
-    return where(offloaded, size * minimum(layers, 2) / maximum(layers, 1), size)
+def kept_on_gpu(size, layers, recomputed, offloaded):
+    """What layers keep on the GPU: all, or of what goes to host memory the input of one layer that is recomputed.
+
+    As torch's hooks copy, at once: the layer at work counts there, whole (the trace brings back a tensor at a time:
+    the lower end). Streams may hold more, torchtune's up to 5 tensors in the forward; that is not counted.
+    """
+    one = size * minimum(layers, 1) / maximum(layers, 1)
+    return where(offloaded, where(recomputed, one, 0 * size), size)
 
 
 @formula("B", source="torch-autocast")

@@ -188,7 +188,8 @@ def on_gpu(setting: Setting, size: Quantity, layers: Like) -> Quantity:
     if np.all(np.equal(setting.case.plan.offload.activations, "none")):
         return size
     flag = pick(setting.case.plan.offload.activations, OFFLOADED)
-    return A.kept_on_gpu(called=size.name, size=size, layers=layers, offloaded=flag)
+    again = recomputed(setting)
+    return A.kept_on_gpu(called=size.name, size=size, layers=layers, recomputed=again, offloaded=flag)
 
 
 def outside_layers(setting: Setting) -> list[Quantity]:

@@ -81,10 +81,12 @@ class Running:
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 - cancel closes it
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", _WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, encoding="utf-8", env=_environment(),
+            text=True, encoding="utf-8", env=_environment(), start_new_session=True,
         )  # fmt: skip
+        self._reaping = threading.Lock()
         _running.add(self)
-        threading.Thread(target=self._listen, daemon=True).start()
+        for task in (self._listen, self._reap):
+            threading.Thread(target=task, daemon=True).start()
         with contextlib.suppress(BrokenPipeError, OSError):
             assert self._process.stdin is not None  # noqa: S101 - asked for above
             self._process.stdin.write(json.dumps(request) + "\n")
@@ -127,11 +129,11 @@ class Running:
         raise TraceFailed(_problem(self._failure or {}))
 
     def cancel(self) -> None:
-        """End the worker, if it has not ended, and take it off the process table."""
-        if self._process.poll() is None:
+        """End the worker and all that it started, if they have not ended, and take it off the process table."""
+        if self._process.returncode is None:
             self._cancelled = self._answer is None
-            self._process.kill()
-        self._process.wait()
+            _end_group(self._process.pid)
+        self._reap()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -151,12 +153,28 @@ class Running:
             for line in self._process.stdout:
                 with contextlib.suppress(ValueError):
                     self._messages.put(json.loads(line))
-        self._process.wait()  # off the process table, whether somebody still asks for it or not
+        self._reap()
         self._messages.put(None)
+
+    def _reap(self) -> int:
+        """Wait for the worker, end what it started and left, and take it off the process table: its exit status.
+
+        In that order, for until then no other process can have its number. What it left may hold its output open.
+        """
+        with self._reaping:
+            if self._process.returncode is None:
+                if hasattr(os, "waitid"):
+                    with contextlib.suppress(ChildProcessError):
+                        os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+                    _end_group(self._process.pid)
+                self._process.wait()
+                if not hasattr(os, "waitid"):
+                    _end_group(self._process.pid)
+        return self._process.returncode
 
     def _hear(self, message: dict[str, Any] | None) -> None:
         if message is None:
-            self._failure = _died(self._process.wait(), self._last_words())
+            self._failure = _died(self._reap(), self._last_words())
         elif "result" in message:
             self._answer = message["result"]
             keep(self.request, message["result"])
@@ -181,6 +199,12 @@ _running: weakref.WeakSet[Running] = weakref.WeakSet()
 def _end_all() -> None:
     for running in list(_running):
         running.cancel()
+
+
+def _end_group(leader: int) -> None:
+    """End a worker and every process of its group; one that made a session of its own is beyond reach."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def _environment() -> dict[str, str]:

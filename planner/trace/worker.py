@@ -1,6 +1,7 @@
 """The worker process: a request as a line of JSON on standard input, progress and result as lines on standard output.
 
-It ends when its input closes, so that it does not outlive who asked. Whatever the model code prints goes to standard
+It ends when its input closes, with all that it started, so that they do not outlive who asked.
+Whatever the model code prints goes to standard
 error. `python -m planner.trace.worker` is not for people; `planner trace` is.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import threading
 import traceback
 from pathlib import Path
@@ -97,6 +99,8 @@ def _end_with_input(asked: TextIO) -> None:
     """Wait until nobody can ask anything any more."""
     while asked.readline():
         pass
+    if os.getpgrp() == os.getpid():  # a group of its own: what the model code started ends too
+        os.killpg(0, signal.SIGKILL)
     os._exit(3)
 
 

@@ -7,7 +7,7 @@ implementation; whole and chunked logits; accumulation; adapters on a 16-bit and
 (hybrid too, with and without resharding) up to 64 ranks, tensor and sequence parallel up to 8, alone and under FSDP2.
 
 Not drawn, because no closed form claims it to a per cent:
-- activation offload (the formula counts two layers on their way, as streams have them; the trace copies at once);
+- activation offload (the formula counts the layer at work whole, the trace brings back a tensor at a time);
 - fused losses (stand-ins in the trace);
 - adapters on GPT-2 (its Conv1D), under full checkpointing, and beside a loss by chunks: where the loss does not set the
   peak, the backward of a recomputed layer with adapters does, and its formula is too low by up to a tenth;

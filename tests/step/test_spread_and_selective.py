@@ -93,10 +93,18 @@ def test_recomputed_modules_leave_the_rest(modules: list[str]) -> None:
     assert allocated(base, recipe__checkpointing="full") < fewer < none
 
 
-def test_offloaded_activations_leave_two_layers() -> None:
+def test_offloaded_activations_leave_one_input() -> None:
     on, off = (of(TITAN, recipe__checkpointing="full", plan__offload={"activations": w}) for w in ("none", "cpu"))
     inputs = 32 * 8192 * 4096 * 2
-    assert float(on.moments["forward"]) - float(off.moments["forward"]) == pytest.approx(inputs * 30 / 32)
+    assert float(on.moments["forward"]) - float(off.moments["forward"]) == pytest.approx(inputs * 31 / 32)
+
+
+def test_offloaded_activations_never_count_more_layers_than_there_are() -> None:
+    for layers in (1, 2, 8):
+        held = A.kept_on_gpu(size=800, layers=layers, recomputed=1, offloaded=1)
+        assert float(held) == 800 / layers
+        assert float(A.kept_on_gpu(size=800, layers=layers, recomputed=0, offloaded=1)) == 0
+        assert float(A.kept_on_gpu(size=800, layers=layers, recomputed=0, offloaded=0)) == 800
 
 
 # Context parallelism

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,46 @@ def test_a_worker_ends_when_nobody_listens_any_more() -> None:
     running._process.stdin.close()
     assert running._process.wait(60) is not None
     running.cancel()
+
+
+STARTS = """
+import subprocess, time
+
+def make():
+    child = subprocess.Popen(["sleep", "300"])
+    open("child", "w").write(str(child.pid) + "\\n")
+    {then}
+"""
+
+
+@pytest.mark.parametrize("then", ["time.sleep(300)", "os.fork() or time.sleep(300); return nn.Embedding(9, 4)",
+                                  "os.kill(os.getpid(), signal.SIGSEGV)", "return 7"])  # fmt: skip
+@pytest.mark.parametrize("end", ["cancel", "input"])
+def test_what_a_users_module_starts_ends_with_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, end: str
+) -> None:
+    asked = module(tmp_path, monkeypatch, STARTS.replace("{then}", then))
+    running = run.Running(asked.request(log=False))
+    written = tmp_path / "child"
+    until(lambda: written.exists() and written.read_text().endswith("\n"))
+    if end == "input":
+        assert running._process.stdin is not None
+        running._process.stdin.close()
+    else:
+        if not then.startswith("time.sleep"):
+            until(running.poll)
+        running.cancel()
+    child = Path(f"/proc/{int(written.read_text())}/stat")
+    until(lambda: not child.exists() or ") Z " in child.read_text())
+    running.cancel()
+
+
+def until(holds: Any) -> None:
+    """Wait until that holds, a minute at most."""
+    last = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < last
+        time.sleep(0.05)
 
 
 def test_a_users_module_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
