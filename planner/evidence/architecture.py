@@ -82,7 +82,9 @@ def model(read: Reader) -> Any:
     for tag, why in UNKNOWN_KINDS.items():
         if tag in tags:
             read.contradiction("arch", why)
-    if HYBRID in tags or any(arch.get(key) for key in STATE_SPACE):
+    stated = arch.get("model_type")
+    unknown = outside.word_of(stated if isinstance(stated, str) else None, arch)
+    if HYBRID in tags or unknown or any(arch.get(key) for key in STATE_SPACE):
         return _hybrid(read, arch)
     if "vlm" in tags:
         read.note("arch", "language model", "vlm", near=True)

@@ -52,8 +52,9 @@ PLAIN = ("attention", "full_attention", "sliding_attention", "*", "1")
 FEED_ONLY = ("-", "e")
 #: mark of a layer of a mixture whose feed-forward block is dense
 DENSE = "|dense"
-#: models whose layers are a mixer alone, without a feed-forward block
-BARE = ("mamba", "mamba2", "falcon_mamba", "nemotron_h")
+#: models whose layers are a mixer alone, without a feed-forward block; and those whose blocks layers share (Zamba) or
+#: that are narrower than the configuration says (RecurrentGemma, LFM2): left out, so that the bound stays a lower one
+BARE = ("mamba", "mamba2", "falcon_mamba", "nemotron_h", "zamba", "zamba2", "recurrent_gemma", "lfm2")
 
 Kinds = Annotated[list[str | int], Field(max_length=10_000)]
 

@@ -12,7 +12,10 @@ import pytest
 import planner
 from planner import answers, cases, i18n
 from planner.errors import UnsupportedArchitecture
+from planner.evidence.predict import answer
+from planner.evidence.records import Line
 from planner.spec.huggingface import read_config
+from tests.evidence.samples import DENSE
 
 NEXT = {
     "model_type": "qwen3_next", "hidden_size": 2048, "num_hidden_layers": 48, "vocab_size": 151936,
@@ -105,3 +108,25 @@ def test_a_multimodal_model_is_read_for_its_text_part_and_marked() -> None:
 def test_what_is_no_decoder_is_still_refused() -> None:
     with pytest.raises(UnsupportedArchitecture):
         read_config({"model_type": "t5", "hidden_size": 512, "num_hidden_layers": 6, "vocab_size": 32128})
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "real"),
+    [  # parameters as transformers counts them on the meta device
+        ("zamba2", {"num_hidden_layers": 81, "hidden_size": 3584, "intermediate_size": 14336}, 7.289e9),
+        ("recurrent_gemma", {"num_hidden_layers": 26, "hidden_size": 2560, "intermediate_size": 15360}, 2.683e9),
+    ],
+)
+def test_what_is_counted_stays_below_the_whole_model(kind: str, more: dict[str, Any], real: float) -> None:
+    published = {"model_type": kind, "vocab_size": 32000, "num_attention_heads": 32, **more}
+    counted = cases.case({"cluster": {"gpu": "h100-sxm", "gpus": 1}, "model": published})
+    assert float(planner.evaluate(counted).params.value) < real
+
+
+def test_a_record_names_unknown_layers_by_its_model_type() -> None:
+    arch = {"model_type": "jamba", "hidden_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 8,
+            "intermediate_size": 4096, "vocab_size": 32000, "mamba_d_state": 16}  # fmt: skip
+    said = answer(Line(1, {**DENSE, "arch": arch, "params_total": None}))
+    assert said["verdict"] != "fits"
+    assert said["mem_high_gib"] is None
+    assert said["unmodelled"]
