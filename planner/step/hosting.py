@@ -99,7 +99,7 @@ def checkpoint(case: Case) -> Quantity:
 
 
 def reads_whole(case: Case) -> bool:
-    """Whether ranks read published weights into host memory, unless they read their part of them."""
+    """Whether the run begins from published weights, in a stack that reads and writes a checkpoint whole."""
     return case.recipe.task in FINE_TUNING and not set(READ_WHOLE).isdisjoint(lineage(case.stack))
 
 
@@ -122,9 +122,5 @@ def loading(case: Case) -> Quantity:
 
 def saving(case: Case) -> Quantity:
     """The copy that is gathered on the first rank to be saved, where the model is sharded and written whole."""
-    whole = case.plan.fully_sharded  # DeepSpeed writes shards unless it is told to gather
-    if case.recipe.task not in FINE_TUNING or case.recipe.peft is not None or not whole:
-        return given(0.0, "B", "checkpoint")
-    if set(READ_WHOLE).isdisjoint(lineage(case.stack)):
-        return given(0.0, "B", "checkpoint")
-    return checkpoint(case)
+    gathered = case.plan.fully_sharded and case.recipe.peft is None  # DeepSpeed writes shards unless told to gather
+    return checkpoint(case) if gathered and reads_whole(case) else given(0.0, "B", "checkpoint")
